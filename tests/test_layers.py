@@ -136,6 +136,7 @@ LAZY = {
         "gate/policy/lock_changes.py",
         "gate/policy/model_changes.py",
         "inputs/case_selection.py",
+        "model/constant_folding.py",
         "model/quantization_parameters.py",
         "model/validity.py",
         "model/facts.py",
@@ -148,7 +149,8 @@ LAZY = {
         "runtimes/protocol.py",
         "stages/changes/file_comparison.py",
         "support/matching/function_bodies.py",
-        "support/matching/node_checks.py",
+        "support/matching/node_traits.py",
+        "support/matching/restrictions.py",
         "support/matching/type_inference.py",
     ),
     "a static check loads nothing of workers, git, shards and ignore baselines": (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.files import open_regular
+from onnxgate.model.constant_folding import can_fold, infer_folded_shapes
 from onnxgate.model.facts import (
     DEFAULT_DOMAIN,
     ELEMENT_TYPES,
@@ -39,7 +40,7 @@ from onnxgate.model.subgraphs.reduced_models import (
 )
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, TensorProto
+    from onnx import GraphProto, ModelProto, TensorProto, TypeProto
 
 
 _FIRST_IR_WITH_OPSETS = 3
@@ -138,6 +139,7 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
     for key in find_recursive_functions(view, measure_calls(view)):
         yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
     for graph in view.graphs:
+        yield from _find_missing_element_types(graph.proto)
         for name in _find_repeated(_list_node_names(graph)):
             yield ModelFault(f"two nodes are named `{name}`", name)
         for name in _find_repeated([tensor.name for tensor in graph.proto.initializer]):
@@ -181,6 +183,27 @@ def _has_right_raw_data(tensor: TensorProto) -> bool:
     element = ELEMENT_TYPES.get(tensor.data_type)
     raw = len(tensor.raw_data)
     return bool(raw and element is not None and element.bits) and required_bytes(tensor) == raw
+
+
+def _find_missing_element_types(graph: GraphProto) -> Iterator[ModelFault]:
+    """Yield a fault for each input and output whose type has no element type, which `onnx.checker` does not report.
+
+    Source: ONNX Runtime 1.18 to 1.31 refuses such models, also if the input is not used.
+    """
+    for role, values in (("input", graph.input), ("output", graph.output), ("value", graph.value_info)):
+        for value in values:
+            if not _has_element_type(value.type):
+                yield ModelFault(f"the type of {role} `{value.name}` has no element type")
+
+
+def _has_element_type(value_type: TypeProto) -> bool:
+    kind = value_type.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        return bool(getattr(value_type, kind).elem_type)
+    if kind in ("sequence_type", "optional_type"):
+        inner = getattr(value_type, kind).elem_type
+        return inner.WhichOneof("value") is not None and _has_element_type(inner)
+    return True
 
 
 def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:
@@ -245,21 +268,30 @@ def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None
 
     content = copy.SerializeToString()
     complete, dense = add_missing_shapes(copy), replace_sparse_weights(copy)
+    fault, inferred = None, None
+    errors = (
+        *(checker.ValidationError, shape_inference.InferenceError, RuntimeError, ValueError, IndexError, OverflowError),
+    )
     try:
         checker.check_model(content if complete is copy else complete.SerializeToString())
         inferred = shape_inference.infer_shapes(
             content if dense is copy else dense.SerializeToString(), check_type=True, strict_mode=True
         )
-    except (
-        checker.ValidationError,
-        shape_inference.InferenceError,
-        RuntimeError,
-        ValueError,
-        IndexError,
-        OverflowError,
-    ) as error:
-        return _parse_checker_message(str(error)), None
-    return None, inferred
+    except errors as error:
+        fault = _parse_checker_message(str(error))
+    if fault is None or fault.harmless:
+        try:
+            _infer_folded_shapes(dense, fault)
+        except errors as error:
+            folded = _parse_checker_message(str(error))
+            fault = folded if folded is not None and not folded.harmless else fault
+    return fault, inferred
+
+
+def _infer_folded_shapes(model: ModelProto, fault: ModelFault | None) -> None:
+    """Infer shapes with folded constants, unless the result would be the same as without."""
+    if fault is not None or can_fold(model):
+        infer_folded_shapes(model)
 
 
 def _parse_checker_message(text: str) -> ModelFault | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -251,3 +252,22 @@ def count_ulps(old: Array, new: Array) -> Array:
     a, b = ordered(old), ordered(new)
     steps: Array = (np.maximum(a, b) - np.minimum(a, b)).view(np.uint64)
     return steps
+
+
+MAX_SMALL_ELEMENTS = 64
+"""Maximum number of elements of the constants that are read to find shapes, axes and scales."""
+_SMALL_FORMATS = {1: ("f", "float_data"), 6: ("i", "int32_data"), 7: ("q", "int64_data"), 11: ("d", "double_data")}
+"""Format of `struct` and field of TensorProto for each element type of constants that describe shapes."""
+
+
+def read_small_values(tensor: TensorProto) -> tuple[int | float, ...] | None:
+    """Return the elements of a small tensor of integers or floats, without NumPy; None if they are not available."""
+    count, small = count_tensor_elements(tensor), _SMALL_FORMATS.get(tensor.data_type)
+    if small is None or count > MAX_SMALL_ELEMENTS or is_external(tensor) or find_omitted_data(tensor):
+        return None
+    code, field = small
+    raw = tensor.raw_data
+    if raw and len(raw) != count * struct.calcsize(f"<{code}"):
+        return None
+    values = struct.unpack(f"<{count}{code}", raw) if raw else tuple(getattr(tensor, field))
+    return values if len(values) == count else None

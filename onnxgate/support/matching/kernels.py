@@ -16,13 +16,7 @@ from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits
 from onnxgate.support.matching.function_bodies import expand_function
-from onnxgate.support.matching.node_checks import (
-    find_body_restriction,
-    find_constrained_type,
-    find_restriction,
-    find_schema_violation,
-    is_unregistered_type,
-)
+from onnxgate.support.matching.node_checks import find_constrained_type, find_schema_violation
 from onnxgate.support.matching.operations import (
     NodeProblem,
     Operation,
@@ -32,6 +26,7 @@ from onnxgate.support.matching.operations import (
     TypedNode,
     get_unknown_type,
 )
+from onnxgate.support.matching.restrictions import find_body_restriction, find_restriction, is_unregistered_type
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 MatchResult = SupportGap | str | None
@@ -147,14 +142,18 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
 def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
     """Return why a release rejects a Constant node; None if it accepts it.
 
-    A Constant becomes an initializer before kernels are selected, so it needs no kernel. Its type must be supported.
+    A Constant becomes an initializer before kernels are selected, so it needs no kernel. Its type must be supported,
+    and it must have an attribute: ONNX Runtime reads the first one by its type, whatever its name is.
+    Source: Constant nodes with attributes of other names and types, loaded on ONNX Runtime 1.16 to 1.32.
     """
     output_type = next((output for output in operation.outputs if output), "")
     if is_unregistered_type(output_type, implementation.release):
         problem = f"`{operation.label}({schema.since})` has type `{output_type}`"
         return SupportGap("type-mismatch", problem, "does not support this type", about=output_type)
+    if operation.attributes:
+        return None
     wrong = find_schema_violation(operation, schema)
-    return None if wrong is not None and wrong.rule == "type-mismatch" else wrong
+    return wrong or SupportGap("attribute-unsupported", f"`{operation.label}({schema.since})` has no value")
 
 
 def _accepts_types(kernel: Kernel, schema: Schema, operation: Operation) -> bool | None:

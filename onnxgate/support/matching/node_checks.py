@@ -1,15 +1,11 @@
-"""Check a node against its operator's schema, and against restrictions of ONNX Runtime that no schema contains."""
+"""Check a node against its operator's schema, and infer output types from it."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import msgspec
-
-from onnxgate.core.findings import version_sort_key
 from onnxgate.core.text import pluralize
-from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.matching.operations import Operation, SupportGap
 from onnxgate.support.operators import MIXED, SINGLE, VARIADIC, FormalParameter, Schema
 
@@ -17,6 +13,11 @@ UNNAMED_KIND = "???"
 """Text that ONNX Runtime reports as the kind of an attribute if it has no name for that kind."""
 
 
+_WITH_ANY_ATTRIBUTE = frozenset({"LayerNormalization"})
+"""Operators whose unknown attributes ONNX Runtime ignores.
+
+Source: one-node models of all operators with an unknown attribute, loaded on ONNX Runtime 1.16.3 to 1.31.1.
+"""
 Violation = tuple[str, str]  # problem; facts that distinguish it from other problems of the operator
 
 
@@ -34,7 +35,7 @@ def _check_attributes(operation: Operation, schema: Schema, name: str) -> Iterat
     kinds = {attribute.name: attribute.kind for attribute in operation.attributes}
     for attribute, kind in kinds.items():
         declared = schema.attributes.get(attribute)
-        if declared is None and not attribute.startswith("__"):
+        if declared is None and not attribute.startswith("__") and operation.label not in _WITH_ANY_ATTRIBUTE:
             yield f"`{name}` has no attribute `{attribute}`", attribute
         elif declared is not None and kind != declared[0] != UNNAMED_KIND:
             problem = f"attribute `{attribute}` of `{name}` has type {kind} but must be {declared[0]}"
@@ -147,165 +148,3 @@ def find_constrained_type(schema: Schema, key: str, inputs: ArgumentTypes, outpu
             if key in (formal.type, formal.name) and index < len(types) and types[index] is not None:
                 return types[index]
     return None
-
-
-AttributeValues = dict[str, int | str]
-"""Values of integer and string attributes, by attribute name; 0 for attributes of other kinds."""
-
-
-class ReleaseRestriction(msgspec.Struct, frozen=True):
-    """A condition under which releases from `first` to `last` ("" means no bound) reject nodes of certain operators."""
-
-    operators: tuple[str, ...]
-    is_met: Callable[[AttributeValues], bool]
-    problem: str
-    first: str = ""
-    last: str = ""
-    attribute: str = ""  # the rejected attribute, or the first of several
-
-    def concerns(self, operation: Operation, release: str) -> bool:
-        """Return whether a release rejects an operation because of this restriction."""
-        return (
-            operation.domain == DEFAULT_DOMAIN
-            and operation.name in self.operators
-            and _is_release_within(release, self.first, self.last)
-            and self.is_met(read_attribute_values(operation))
-        )
-
-
-_FLOAT16 = 10
-ATTRIBUTE_RESTRICTIONS = (
-    ReleaseRestriction(
-        ("GRU", "LSTM", "RNN"),
-        lambda values: values.get("layout") == 1,
-        "`layout` = 1 is not supported",
-        attribute="layout",
-    ),
-    ReleaseRestriction(
-        ("GRU", "LSTM", "RNN"),
-        lambda values: int(values.get("hidden_size") or 0) <= 0,
-        "`hidden_size` is required",
-        attribute="hidden_size",
-    ),
-    ReleaseRestriction(
-        ("DFT",),
-        lambda values: bool(values.get("onesided")) and bool(values.get("inverse")),
-        "`onesided` and `inverse` are not supported together",
-        last="1.24.4",
-        attribute="onesided",
-    ),
-    ReleaseRestriction(
-        ("MelWeightMatrix",),
-        lambda values: values.get("output_datatype") == _FLOAT16,
-        "`output_datatype` = FLOAT16 is not supported",
-        attribute="output_datatype",
-    ),
-    ReleaseRestriction(
-        ("RotaryEmbedding",),
-        lambda values: bool(values.get("rotary_embedding_dim")) and not values.get("num_heads"),
-        "`rotary_embedding_dim` is not supported without `num_heads`",
-        first="1.23.0",
-        last="1.23.2",
-        attribute="rotary_embedding_dim",
-    ),
-)
-_FLOAT8 = tuple(f"tensor(float8{kind})" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
-RESULT_TYPE_RESTRICTIONS = (
-    (_FLOAT8, ReleaseRestriction(("ConstantOfShape",), lambda values: True, "does not make")),
-    (
-        ("tensor(bfloat16)",),
-        ReleaseRestriction(("ConstantOfShape",), lambda values: True, "does not make", "1.17.0", "1.17.3"),
-    ),
-)
-"""Output types, with the operators and releases that do not support outputs of these types."""
-UNREGISTERED_TYPES = (
-    (("tensor(complex64)", "tensor(complex128)"), "", ""),
-    (("tensor(int4)", "tensor(uint4)"), "1.18.0", "1.18.1"),
-    (("tensor(float4e2m1)",), "1.23.0", "1.23.2"),
-    (("tensor(float8e8m0)",), "1.24.1", "1.26.0"),
-)
-"""Data types that some releases do not support, although they support opsets in which these types exist.
-
-Each entry contains types, and the first and last release that do not support them; "" means no bound. Source: models
-with a Constant of each type that the schema allows, loaded on 17 releases from 1.16.0 to 1.31.1.
-"""
-LOCALE_RESTRICTIONS = (
-    ReleaseRestriction(("StringNormalizer",), lambda values: True, "", last="1.17.3"),
-    ReleaseRestriction(
-        ("StringNormalizer",), lambda values: not values.get("is_case_sensitive"), "", first="1.18.0", last="1.26.0"
-    ),
-    ReleaseRestriction(
-        ("StringNormalizer",),
-        lambda values: (
-            values.get("case_change_action", "NONE") != "NONE"
-            or (not values.get("is_case_sensitive") and "stopwords" in values)
-        ),
-        "",
-        first="1.27.0",
-    ),
-)
-"""Operators and releases with which a model loads only if a specific locale is installed on the machine."""
-
-
-def find_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:
-    """Return the restriction because of which a release rejects an operation; None if there is none.
-
-    If the outcome depends on the machine, the result is a string with the reason.
-    """
-    name = f"{operation.label}({since})"
-    for restriction in ATTRIBUTE_RESTRICTIONS:
-        if restriction.concerns(operation, release):
-            problem = f"`{name}`: {restriction.problem}"
-            return SupportGap("attribute-unsupported", problem, about=restriction.attribute)
-    for types, restriction in RESULT_TYPE_RESTRICTIONS:
-        if operation.outputs[:1] and operation.outputs[0] in types and restriction.concerns(operation, release):
-            problem = f"there is no kernel for `{name}` with output type `{operation.outputs[0]}`"
-            return SupportGap("missing-kernel", problem, about=operation.outputs[0])
-    if any(restriction.concerns(operation, release) for restriction in LOCALE_RESTRICTIONS):
-        locale = read_attribute_values(operation).get("locale", "en_US.UTF-8")
-        return f"`{operation.label}` loads only if the locale `{locale}` is installed"
-    return None
-
-
-def find_body_restriction(operation: Operation, since: int, release: str) -> SupportGap | None:
-    """Return why a release rejects an Attention node because of the type of its mask; None if it accepts the type.
-
-    Source: models loaded on ONNX Runtime 1.23.0 to 1.32.0. If the mask is neither bool nor float, releases up to 1.23.2
-    reject the node; releases up to 1.31.1 reject it only with `is_causal` or `nonpad_kv_seqlen` (the seventh input).
-    """
-    mask = operation.inputs[3] if operation.name == "Attention" and len(operation.inputs) > 3 else None
-    if operation.domain != DEFAULT_DOMAIN or mask in (None, "", "tensor(bool)", "tensor(float)"):
-        return None
-    is_masked_again = operation.inputs[6:] not in ((), (None,)) or bool(
-        read_attribute_values(operation).get("is_causal")
-    )
-    if not _is_release_within(release, "", "1.31.1" if is_masked_again else "1.23.2"):
-        return None
-    problem = f"there is no kernel for `{operation.label}({since})` with `attn_mask` = `{mask}`"
-    return SupportGap(
-        "missing-kernel", problem, "implements masks of `tensor(bool)` and `tensor(float)`", f"attn_mask={mask}"
-    )
-
-
-def is_unregistered_type(type_name: str, release: str) -> bool:
-    """Return whether a release does not support a data type at all, not even for constants."""
-    return any(
-        type_name in types and _is_release_within(release, first, last) for types, first, last in UNREGISTERED_TYPES
-    )
-
-
-def _is_release_within(release: str, first: str, last: str) -> bool:
-    version = version_sort_key(release)
-    return (not first or version >= version_sort_key(first)) and (not last or version <= version_sort_key(last))
-
-
-def read_attribute_values(operation: Operation) -> AttributeValues:
-    """Return the values of an operation's integer and string attributes by name; 0 for other kinds of attributes."""
-    from onnx import AttributeProto
-
-    values: AttributeValues = {}
-    for attribute in operation.attributes:
-        proto = AttributeProto.FromString(attribute.data)
-        text = proto.s.decode(errors="replace") if attribute.kind == "STRING" and attribute.data else 0
-        values[attribute.name] = int(proto.i) if attribute.kind == "INT" else text
-    return values

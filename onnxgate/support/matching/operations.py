@@ -37,6 +37,15 @@ class Attribute(msgspec.Struct, frozen=True):
     data: bytes
 
 
+class NodeTraits(msgspec.Struct, frozen=True):
+    """Shapes, constants and neighbors of a node that some kernels depend on. Other nodes have the defaults."""
+
+    rank: int = -1  # of the first input of ArgMax, ArgMin and LayerNormalization; -1: unknown
+    scales: tuple[float, ...] = ()  # constant scales of Resize and Upsample, one per axis
+    is_transposed: bool = False  # MatMul of doubles that ONNX Runtime fuses with a Transpose before it
+    as_scalar: str = ""  # what fails if old releases take the output of Squeeze for a scalar
+
+
 class Operation(msgspec.Struct, frozen=True):
     """Properties of a node that determine whether a release implements it. Equal operations are checked only once.
 
@@ -51,6 +60,7 @@ class Operation(msgspec.Struct, frozen=True):
     outputs: tuple[str | None, ...]
     attributes: tuple[Attribute, ...]  # by name
     static: bool  # the shape of the first input has only fixed dimensions
+    traits: NodeTraits = NodeTraits()
 
     @property
     def label(self) -> str:

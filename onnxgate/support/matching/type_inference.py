@@ -17,11 +17,12 @@ from onnxgate.model.reading.view import GraphView, ModelView, NodeView, Operator
 from onnxgate.model.subgraphs.reduced_models import function_key
 from onnxgate.model.validity import explain_unfollowed_calls
 from onnxgate.support.matching.node_checks import infer_output_types
-from onnxgate.support.matching.operations import Attribute, Operation, TypedModel, TypedNode
+from onnxgate.support.matching.node_traits import TraitReader, find_scalar_squeezes
+from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, TypedModel, TypedNode
 from onnxgate.support.operators import find_newest_schema
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 _MAX_ATTRIBUTE_BYTES = 4096
 """Maximum size in bytes of an attribute whose value is used to decide whether a release supports the node."""
@@ -38,6 +39,14 @@ _TOO_MANY_CALLS = (
 _MAX_OPERATIONS = 2**16
 """Maximum number of different operations in the cache that all models share."""
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+_CONSTANT_KINDS = {
+    "value": "TENSOR",
+    "sparse_value": "SPARSE_TENSOR",
+    **{f"value_{kind.lower()}": kind for kind in ("FLOAT", "FLOATS", "INT", "INTS", "STRING", "STRINGS")},
+}
+"""Kind of each attribute of Constant. Source: the ONNX specification."""
+_CONSTANT_ELEMENTS = {"FLOAT": 1, "FLOATS": 1, "INT": 7, "INTS": 7, "STRING": 8, "STRINGS": 8}
+"""Element type of a Constant by the kind of its attribute."""
 _TENSOR_TYPE_NAMES = {number: f"tensor({element.name})" for number, element in ELEMENT_TYPES.items()}
 
 
@@ -102,6 +111,7 @@ def _infer_graph_nodes(
             copy.graph.value_info.add(name=name, type=scope.type_of(name))
         typed = _infer_shapes(copy).graph
         scope = ValueTypes(typed, graph.proto)
+    inference.scalar_squeezes = find_scalar_squeezes(proto, typed)
     return tuple(inference.nodes(graph, typed, scope))
 
 
@@ -180,6 +190,15 @@ class ValueTypes:
             scope = scope._parent
         return ""
 
+    def initializer(self, name: str) -> TensorProto | None:
+        """Return the initializer with this name; None if the value is not an initializer."""
+        scope: ValueTypes | None = self
+        while scope is not None:
+            if (found := scope._types.get(name)) is not None:
+                return found if hasattr(found, "data_type") else None
+            scope = scope._parent
+        return None
+
     def type_of(self, name: str) -> TypeProto | None:
         """Return the type of the named value, with its shape if known; None if the type is unknown."""
         scope: ValueTypes | None = self
@@ -198,9 +217,10 @@ def _make_operation(
     types: tuple[tuple[str | None, ...], tuple[str | None, ...]],  # of inputs and outputs
     attributes: tuple[tuple[str, str, bytes], ...],
     static: bool,
+    traits: NodeTraits,
 ) -> Operation:
     """Return an operation with these properties. Equal operations are the same object, even in different models."""
-    return Operation(domain, name, *versions, *types, tuple(Attribute(*it) for it in attributes), static)
+    return Operation(domain, name, *versions, *types, tuple(Attribute(*it) for it in attributes), static, traits)
 
 
 class _NodeTypeInference(msgspec.Struct, eq=False):
@@ -208,12 +228,15 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
     functions: Mapping[OperatorKey, GraphView]
     within: str
     calls: _FunctionCalls
+    scalar_squeezes: Mapping[str, str] = MappingProxyType({})  # see `find_scalar_squeezes`
     learnt: set[str] = msgspec.field(default_factory=set)  # names whose types are known only from schemas of releases
 
     def propagate(self, graph: GraphView, scope: ValueTypes) -> bool:
         """Add the output types that ONNX Runtime's schemas determine to `scope`; return whether any were added."""
         before, names = len(self.learnt), scope.names
         for node in graph.nodes:
+            if node.operator[1] == "Constant":
+                self._learn_constant(node, scope)
             for name in node.outputs:
                 if name and name not in names:
                     self._learn(node, scope)
@@ -236,9 +259,21 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                     scope.add(name, value_type)
                     self.learnt.add(name)
 
+    def _learn_constant(self, node: NodeView, scope: ValueTypes) -> None:
+        """Set the type of a Constant that onnx rejects. ONNX Runtime reads the first attribute, whatever its name."""
+        attribute = next(iter(node.attributes), None)
+        kind = "" if attribute is None else attribute.AttributeType.Name(attribute.type)
+        if attribute is None or _CONSTANT_KINDS.get(attribute.name) == kind:
+            return
+        element = attribute.t.data_type if kind == "TENSOR" else _CONSTANT_ELEMENTS.get(kind)
+        if element and node.outputs:
+            scope.add(node.outputs[0], _make_tensor_type(element))
+            self.learnt.add(node.outputs[0])
+
     def nodes(self, graph: GraphView, typed: GraphProto, scope: ValueTypes) -> Iterator[TypedNode]:
         """Yield the nodes of a graph with their types; each contains the nodes of its subgraphs or called function."""
         opset, type_of, spell = self.imports.get(DEFAULT_DOMAIN, 0), scope.type_of, scope.spell
+        traits = TraitReader(graph, scope, self.scalar_squeezes)
         for index, node in enumerate(graph.nodes):
             domain, name, _ = node.operator
             operation = _make_operation(
@@ -248,6 +283,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 (tuple(map(spell, node.inputs)), tuple(map(spell, node.outputs))),
                 _read_attributes(node) if node.attributes else (),
                 name == "Shape" and _has_static_shape(node, scope),
+                traits.read(node),
             )
             if node.operator in self.functions:
                 inner = self._called(node, self.functions[node.operator], scope)

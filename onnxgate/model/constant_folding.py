@@ -1,0 +1,289 @@
+"""Strict shape inference with folded constants: it finds shapes that contradict each other only after folding.
+
+`onnx.checker` does not compute shapes that nodes compute, such as `Shape`, `Gather` and `Concat` before `Reshape`, and
+does not look into operators that are functions. Runtimes do both when they load a model.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
+from onnxgate.model.reading.tensor_data import MAX_SMALL_ELEMENTS, read_small_values
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+
+_INT64, _BOOL = 7, 9
+_MAX_ROUNDS = 8
+"""Maximum number of times that shapes are inferred again because further constants were folded."""
+INLINED_OPERATORS = frozenset({"CenterCropPad", "SoftmaxCrossEntropyLoss"})
+"""Operators that no release of ONNX Runtime has a kernel for, and whose function body fixes ranks and sizes.
+
+Source: kernels of ONNX Runtime 1.16 to 1.32; models of these operators with other ranks, loaded on these releases.
+"""
+
+
+class FoldedValue(msgspec.Struct, frozen=True):
+    """A constant tensor of rank 0 or 1 with integers or booleans."""
+
+    values: tuple[int, ...]
+    is_scalar: bool = False
+    element: int = _INT64
+
+
+Fold = Callable[["NodeProto", Sequence[FoldedValue]], FoldedValue | None]
+"""Function that returns the result of a node with constant inputs; None if it is unknown."""
+
+
+def can_fold(model: ModelProto) -> bool:
+    """Return whether folding constants or inlining functions may change the shapes that onnx infers."""
+    relevant = {"Shape", "Size", *_FOLDS, *INLINED_OPERATORS}
+    return any(node.op_type in relevant for node in model.graph.node)
+
+
+def infer_folded_shapes(model: ModelProto) -> None:
+    """Infer the shapes of a model strictly, with folded constants and without its declared output shapes.
+
+    Raises:
+        Exception: an error of onnx about shapes that contradict each other.
+    """
+    from onnx import shape_inference
+
+    copy = _inline_functions(_without_declared_shapes(model))
+    constants: dict[str, FoldedValue] = {}
+    for _ in range(_MAX_ROUNDS):
+        inferred = shape_inference.infer_shapes(copy, check_type=True, strict_mode=True)
+        if not _fold(copy.graph, _list_shapes(inferred.graph), constants):
+            return
+
+
+def _without_declared_shapes(model: ModelProto) -> ModelProto:
+    """Copy a model without the shapes of its outputs and of values between nodes, which runtimes only warn about.
+
+    Negative sizes of inputs become unknown, as in ONNX Runtime.
+    """
+    copy = type(model)()
+    copy.CopyFrom(model)
+    del copy.graph.value_info[:]
+    for dim in (dim for value in copy.graph.input for dim in value.type.tensor_type.shape.dim):
+        if dim.dim_value < 0:
+            dim.Clear()
+    for output in copy.graph.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
+    return copy
+
+
+def _inline_functions(model: ModelProto) -> ModelProto:
+    """Replace operators that runtimes replace by their function bodies; older versions of onnx cannot do this."""
+    from onnx import inliner
+
+    used = sorted({node.op_type for node in model.graph.node if not node.domain} & INLINED_OPERATORS)
+    if not used:
+        return model
+    try:
+        return inliner.inline_selected_functions(model, [("", name) for name in used], inline_schema_functions=True)
+    except (TypeError, RuntimeError, ValueError, IndexError):  # `inline_schema_functions` is new in onnx 1.20
+        return model
+
+
+def _list_shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all values with fixed dimensions."""
+    values = (*graph.input, *graph.value_info, *graph.output)
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    return shapes | {value.name: shape for value in values if (shape := _read_shape(value.type)) is not None}
+
+
+def _read_shape(value_type: TypeProto) -> tuple[int, ...] | None:
+    tensor_type = value_type.tensor_type
+    if not tensor_type.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor_type.shape.dim):
+        return None
+    shape = tuple(dim.dim_value for dim in tensor_type.shape.dim)
+    return shape if all(size >= 0 for size in shape) else None
+
+
+def _fold(graph: GraphProto, shapes: Mapping[str, tuple[int, ...]], constants: dict[str, FoldedValue]) -> bool:
+    """Replace nodes with constant results by initializers; return whether there were any."""
+    inputs = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        if tensor.name not in constants and tensor.name not in inputs and (value := _read_constant(tensor)):
+            constants[tensor.name] = value
+    outputs = {value.name for value in graph.output}
+    remaining, folded = [], False
+    for node in graph.node:
+        value = _fold_node(node, shapes, constants)
+        if value is None or len(node.output) != 1 or node.output[0] in outputs:
+            remaining.append(node)
+            continue
+        name = node.output[0]
+        constants[name], folded = value, True
+        dims = [] if value.is_scalar else [len(value.values)]
+        data = {"int64_data" if value.element == _INT64 else "int32_data": value.values}
+        graph.initializer.add(name=name, data_type=value.element, dims=dims, **data)
+    if folded:
+        nodes = type(graph)(node=remaining).node
+        graph.ClearField("node")
+        graph.node.extend(nodes)
+    return folded
+
+
+def _read_constant(tensor: TensorProto) -> FoldedValue | None:
+    if tensor.data_type != _INT64 or len(tensor.dims) > 1:
+        return None
+    values = read_small_values(tensor)
+    return None if values is None else FoldedValue(tuple(map(int, values)), not tensor.dims)
+
+
+def _read_constant_node(node: NodeProto) -> FoldedValue | None:
+    for attribute in node.attribute:
+        match attribute.name:
+            case "value":
+                return _read_constant(attribute.t)
+            case "value_int":
+                return FoldedValue((attribute.i,), is_scalar=True)
+            case "value_ints":
+                return FoldedValue(tuple(attribute.ints))
+    return None
+
+
+def _fold_node(
+    node: NodeProto, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, FoldedValue]
+) -> FoldedValue | None:
+    """Return the constant result of a node; None if it is unknown, invalid or too large."""
+    if canonical_domain(node.domain) != DEFAULT_DOMAIN:
+        return None
+    if node.op_type in ("Shape", "Size"):
+        shape = shapes.get(node.input[0]) if node.input else None
+        return None if shape is None else _fold_shape(node, shape)
+    if node.op_type == "Constant":
+        return _read_constant_node(node)
+    fold = _FOLDS.get(node.op_type)
+    inputs = [constants.get(name) for name in node.input]
+    if fold is None or not inputs or any(value is None for value in inputs):
+        return None
+    try:
+        value = fold(node, cast("list[FoldedValue]", inputs))
+    except (ArithmeticError, IndexError, ValueError):  # the node is invalid, which strict inference reports
+        return None
+    is_valid = value is not None and len(value.values) <= MAX_SMALL_ELEMENTS
+    return value if value is not None and is_valid and all(-(2**63) <= it < 2**63 for it in value.values) else None
+
+
+def _attribute(node: NodeProto, name: str, default: int) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
+
+
+def _fold_shape(node: NodeProto, shape: tuple[int, ...]) -> FoldedValue:
+    if node.op_type == "Size":
+        return FoldedValue((math.prod(shape),), is_scalar=True)
+    return FoldedValue(shape[slice(_attribute(node, "start", 0), _attribute(node, "end", len(shape)))])
+
+
+def _fold_gather(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    data, indices = inputs
+    if data.is_scalar or _attribute(node, "axis", 0) not in (0, -1):
+        return None
+    return FoldedValue(tuple(data.values[index] for index in indices.values), indices.is_scalar)
+
+
+def _fold_concat(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    if any(value.is_scalar for value in inputs):
+        return None
+    return FoldedValue(tuple(item for value in inputs for item in value.values))
+
+
+def _fold_slice(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    data, starts, ends, *more = inputs
+    steps = more[1].values if len(more) > 1 else (1,)
+    if data.is_scalar or len(starts.values) != 1 or len(ends.values) != 1 or len(steps) != 1 or steps[0] <= 0:
+        return None
+    return FoldedValue(data.values[starts.values[0] : ends.values[0] : steps[0]])
+
+
+def _fold_unsqueeze(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    is_first = len(inputs) == 1 or inputs[1].values in ((0,), (-1,))
+    return FoldedValue(inputs[0].values) if inputs[0].is_scalar and is_first else None
+
+
+def _fold_squeeze(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    return FoldedValue(inputs[0].values, is_scalar=True) if len(inputs[0].values) == 1 else None
+
+
+def _fold_cast(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    same = msgspec.structs.replace(inputs[0], element=_INT64)
+    return same if _attribute(node, "to", 0) == _INT64 else None
+
+
+def _fold_identity(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    return inputs[0]
+
+
+def _fold_where(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    size = max(len(value.values) for value in inputs)
+    if any(len(value.values) not in (1, size) for value in inputs):
+        return None
+    rows = zip(*(_broadcast(value.values, size) for value in inputs), strict=True)
+    chosen = tuple(left if condition else right for condition, left, right in rows)
+    return FoldedValue(chosen, all(value.is_scalar for value in inputs), inputs[1].element)
+
+
+def _fold_not(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    return FoldedValue(tuple(int(not value) for value in inputs[0].values), inputs[0].is_scalar, _BOOL)
+
+
+def _divide(dividend: int, divisor: int) -> int:
+    """Divide integers and round toward zero, as ONNX does."""
+    quotient = abs(dividend) // abs(divisor)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
+def _elementwise(compute: Callable[[int, int], int], element: int = _INT64) -> Fold:
+    """Return a function that folds an elementwise operator with two inputs, with broadcasting."""
+
+    def fold(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+        left, right = inputs
+        sizes = {len(left.values), len(right.values)}
+        size = min(sizes) if 0 in sizes else max(sizes)
+        if not sizes <= {1, size}:
+            return None
+        pairs = zip(_broadcast(left.values, size), _broadcast(right.values, size), strict=True)
+        values = tuple(int(compute(*pair)) for pair in pairs)
+        return FoldedValue(values, left.is_scalar and right.is_scalar, element)
+
+    return fold
+
+
+def _broadcast(values: tuple[int, ...], size: int) -> tuple[int, ...]:
+    return values * size if len(values) == 1 else values
+
+
+_FOLDS: Mapping[str, Fold] = {
+    "Add": _elementwise(operator.add),
+    "And": _elementwise(operator.and_, _BOOL),
+    "Cast": _fold_cast,
+    "Concat": _fold_concat,
+    "Div": _elementwise(_divide),
+    "Equal": _elementwise(operator.eq, _BOOL),
+    "Gather": _fold_gather,
+    "Greater": _elementwise(operator.gt, _BOOL),
+    "Identity": _fold_identity,
+    "Less": _elementwise(operator.lt, _BOOL),
+    "Max": _elementwise(max),
+    "Min": _elementwise(min),
+    "Mod": _elementwise(operator.mod),
+    "Mul": _elementwise(operator.mul),
+    "Not": _fold_not,
+    "Or": _elementwise(operator.or_, _BOOL),
+    "Slice": _fold_slice,
+    "Squeeze": _fold_squeeze,
+    "Sub": _elementwise(operator.sub),
+    "Unsqueeze": _fold_unsqueeze,
+    "Where": _fold_where,
+}
+"""Functions that fold operators on integer constants, by operator."""

@@ -1,0 +1,181 @@
+"""Find the shapes, constants and neighbors of a node that kernels of ONNX Runtime depend on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
+from onnxgate.model.reading.tensor_data import read_small_values
+from onnxgate.model.reading.view import GraphView, NodeView
+from onnxgate.support.matching.operations import NodeTraits
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, TensorProto, TypeProto
+
+NO_TRAITS = NodeTraits()
+_RANKED = frozenset({"ArgMax", "ArgMin", "LayerNormalization"})
+_DESCRIBED = frozenset({*_RANKED, "MatMul", "Resize", "Squeeze", "Upsample"})
+_SQUEEZE_WITH_AXES_INPUT = 13
+"""First opset in which the axes of Squeeze are an input. Older ones are inferred wrongly by old releases."""
+_DOUBLE = 11
+_MAX_DEPTH = 32
+"""Maximum number of nodes between a constant and a value that is computed from constants only."""
+
+
+class Scope(Protocol):
+    """Types and initializers of the values that a graph can use."""
+
+    def type_of(self, name: str) -> TypeProto | None:
+        """Return the type of a value; None if it is unknown."""
+
+    def initializer(self, name: str) -> TensorProto | None:
+        """Return the initializer with this name; None if the value is not an initializer."""
+
+
+class TraitReader:
+    """Reads the traits of the nodes of one graph."""
+
+    def __init__(self, graph: GraphView, scope: Scope, scalar_squeezes: Mapping[str, str]) -> None:
+        self._graph = graph
+        self._scope = scope
+        self._scalar_squeezes = scalar_squeezes
+        self._producers: Mapping[str, NodeView] | None = None
+
+    def read(self, node: NodeView) -> NodeTraits:
+        """Return the traits of a node."""
+        domain, name, _ = node.operator
+        if name not in _DESCRIBED or domain != DEFAULT_DOMAIN or not node.inputs:
+            return NO_TRAITS
+        if name in _RANKED:
+            return NodeTraits(rank=self._rank(node.inputs[0]))
+        if name == "Squeeze":
+            return NodeTraits(as_scalar=self._scalar_squeezes.get(node.outputs[0], ""))
+        if name == "MatMul":
+            return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
+        return NodeTraits(scales=self._read_scales(node))
+
+    def _producer(self, name: str) -> NodeView | None:
+        if self._producers is None:
+            self._producers = {output: node for node in self._graph.nodes for output in node.outputs if output}
+        return self._producers.get(name)
+
+    def _rank(self, name: str) -> int:
+        value_type = self._scope.type_of(name)
+        if value_type is None or not value_type.tensor_type.HasField("shape"):
+            return -1
+        return len(value_type.tensor_type.shape.dim)
+
+    def _read_scales(self, node: NodeView) -> tuple[float, ...]:
+        """Return the constant scales of Resize or Upsample for all axes; () if they are absent or not constant."""
+        position = 1 if node.operator[1] == "Upsample" or len(node.inputs) == 2 else 2
+        name = node.inputs[position] if position < len(node.inputs) else ""
+        tensor = self._constant(name) if name else None
+        values = read_small_values(tensor) if tensor is not None else None
+        if not values:
+            return ()
+        axes = next((attribute.ints for attribute in node.attributes if attribute.name == "axes"), ())
+        if not axes:
+            return tuple(map(float, values))
+        rank = self._rank(node.inputs[0])
+        if rank < 0 or len(axes) != len(values) or not all(-rank <= axis < rank for axis in axes):
+            return ()
+        by_axis = {axis % rank: float(value) for axis, value in zip(axes, values, strict=True)}
+        return tuple(by_axis.get(axis, 1.0) for axis in range(rank))
+
+    def _constant(self, name: str) -> TensorProto | None:
+        producer = self._producer(name)
+        if producer is None:
+            return self._scope.initializer(name)
+        if producer.operator[1] != "Constant":
+            return None
+        return next((attribute.t for attribute in producer.attributes if attribute.HasField("t")), None)
+
+    def _is_fused_with_transpose(self, node: NodeView) -> bool:
+        """Return whether the optimizer replaces MatMul and a Transpose before it by `com.microsoft.FusedMatMul`.
+
+        Source: 40 models with MatMul and Transpose of doubles, loaded on ONNX Runtime 1.16.3 to 1.31.1.
+        """
+        first = self._scope.type_of(node.inputs[0])
+        if first is None or first.tensor_type.elem_type != _DOUBLE or len(set(node.inputs)) != 2:
+            return False
+        return any(self._is_swapped(name, node.inputs[1 - index]) for index, name in enumerate(node.inputs))
+
+    def _is_swapped(self, name: str, other: str) -> bool:
+        producer = self._producer(name)
+        while producer is not None and producer.operator[1] in ("Identity", "Cast") and producer.inputs:
+            name = producer.inputs[0]
+            producer = self._producer(name)
+        if producer is None or producer.operator[1] != "Transpose" or self._is_output(name):
+            return False
+        source = producer.inputs[0]
+        perm = next((tuple(attribute.ints) for attribute in producer.attributes if attribute.name == "perm"), ())
+        rank = len(perm) or self._rank(source)
+        perm = perm or tuple(reversed(range(rank)))
+        if rank < 2 or self._is_constant(source, 0):
+            return False
+        if perm == (*range(rank - 2), rank - 1, rank - 2):
+            return True
+        with_batch = ((*range(1, rank - 1), 0, rank - 1), (*range(1, rank), 0))
+        return perm in with_batch and rank == self._rank(other)
+
+    def _is_output(self, name: str) -> bool:
+        return any(value.name == name for value in self._graph.proto.output)
+
+    def _is_constant(self, name: str, depth: int) -> bool:
+        """Return whether a value may be computed from constants only, so that ONNX Runtime folds its consumers."""
+        producer = self._producer(name)
+        if producer is not None:
+            return depth >= _MAX_DEPTH or all(self._is_constant(it, depth + 1) for it in producer.inputs if it)
+        declared = getattr(self._graph.proto, "input", ())
+        return all(value.name != name for value in declared)
+
+
+def find_scalar_squeezes(model: ModelProto, typed: GraphProto) -> Mapping[str, str]:
+    """Return what fails if the output of a Squeeze without `axes` is a scalar, by the name of the output.
+
+    ONNX Runtime 1.18.0 to 1.22.1 infers a scalar if a size of the input is unknown. `typed` is the model's graph with
+    inferred types. Source: models with Squeeze before other operators, loaded on 9 releases.
+    """
+    opsets = [it.version for it in model.opset_import if canonical_domain(it.domain) == DEFAULT_DOMAIN]
+    if not opsets or max(opsets) >= _SQUEEZE_WITH_AXES_INPUT:
+        return {}
+    nodes = [node for node in model.graph.node if node.op_type == "Squeeze" and not node.domain and not node.attribute]
+    if not nodes:
+        return {}
+    types = {value.name: value.type.tensor_type for value in (*typed.input, *typed.value_info)}
+    unsure = [node for node in nodes if (found := types.get(node.input[0])) is not None and _has_unknown_size(found)]
+    names = {node.output[0]: types[node.input[0]].elem_type for node in unsure}
+    if not names or _infer_with_squeezes(model, names, as_scalars=False):
+        return {}
+    return dict.fromkeys(names, message) if (message := _infer_with_squeezes(model, names, as_scalars=True)) else {}
+
+
+def _has_unknown_size(tensor_type: TypeProto.Tensor) -> bool:
+    return tensor_type.HasField("shape") and any(not dim.HasField("dim_value") for dim in tensor_type.shape.dim)
+
+
+def _infer_with_squeezes(model: ModelProto, squeezed: Mapping[str, int], *, as_scalars: bool) -> str:
+    """Return the error of shape inference if the outputs of Squeeze have rank 0, or an unknown rank; "" if none."""
+    from onnx import shape_inference
+
+    copy = type(model)()
+    copy.CopyFrom(model)
+    nodes = [node for node in copy.graph.node if not squeezed.keys() & set(node.output)]
+    copy.graph.ClearField("node")
+    copy.graph.node.extend(nodes)
+    del copy.graph.value_info[:]
+    for name, element in squeezed.items():
+        tensor_type = copy.graph.input.add(name=name).type.tensor_type
+        tensor_type.elem_type = element
+        if as_scalars:
+            tensor_type.shape.SetInParent()
+    for output in copy.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    try:
+        shape_inference.infer_shapes(copy, strict_mode=True)
+    except (shape_inference.InferenceError, RuntimeError, ValueError, IndexError) as error:
+        operator = re.search(r"\(op_type:(\w+)", str(error))
+        return f"`{operator[1]}` fails" if operator else "shape inference fails"
+    return ""
