@@ -1,6 +1,6 @@
 """Compare predictions with real loads; fail if there is an unexplained difference.
 
-    python -m campaigns.conformance [--corpus backend|fuzz|pairs] [--releases 1.16.3,1.31.1]
+    python -m campaigns.conformance [--corpus backend|fuzz|pairs|mutants] [--releases 1.16.3,1.31.1]
         [--optimization all|disabled]
 
 Without arguments, all corpora run on their default releases. `--releases all` selects all releases with known kernels,
@@ -14,13 +14,17 @@ import argparse
 import sys
 from collections import Counter
 
+from campaigns.conformance import backend_models, corpora, mutants
 from campaigns.conformance.comparison import Comparison, Disagreement, Kind
 from campaigns.conformance.environments import cache
 from campaigns.conformance.known_disagreements import explanation, idle, unexplained
+from campaigns.conformance.mutant_comparison import MUTANTS, compare_mutants
 from campaigns.conformance.real_loads import LEVELS
 from campaigns.conformance.suite import RELEASES, compared
 from onnxgate.support.operators import list_known_releases
 
+MUTANT_COUNT = 12_000
+MUTANT_RELEASES = ("1.18.1", "1.22.1", "1.25.1", "1.31.1")
 COLUMNS = ("release", "models", "counted", "loads", "refused", "refused but loads", "loads but refused", "unknown")
 
 
@@ -28,7 +32,10 @@ def main() -> int:
     """Run the selected corpora; return 1 on an unexplained disagreement."""
     arguments = _arguments()
     failures = 0
-    for corpus in arguments.corpus or RELEASES:
+    for corpus in arguments.corpus or (*RELEASES, MUTANTS):
+        if corpus == MUTANTS:
+            failures += _check_mutants(arguments)
+            continue
         releases = _releases(arguments.releases, corpus)
         comparisons = []
         print(f"{corpus}, optimization {arguments.optimization}", flush=True)
@@ -42,13 +49,28 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m campaigns.conformance", description=__doc__.partition("\n")[0])
-    parser.add_argument("--corpus", action="append", choices=list(RELEASES))
+    parser.add_argument("--corpus", action="append", choices=[*RELEASES, MUTANTS])
     parser.add_argument(
         "--releases", default="", help="releases, separated by commas; `all`: every release with known kernels"
     )
     parser.add_argument("--optimization", choices=list(LEVELS), default="all")
     parser.add_argument("--list", action="store_true", help="list every disagreement and every ignored model")
     return parser.parse_args()
+
+
+def _check_mutants(arguments: argparse.Namespace) -> int:
+    """Print one row per release; return the number of releases with a false alarm or too many misses."""
+    folder = cache()
+    models = list(backend_models.distinct(backend_models.generated()).items())
+    corpus = corpora.write(dict(mutants.every(models, MUTANT_COUNT)), folder / f"{MUTANTS}.zip")
+    releases = arguments.releases.split(",") if arguments.releases else MUTANT_RELEASES
+    failures = 0
+    for counts in compare_mutants(corpus, releases, folder):
+        print(counts.line(), flush=True)
+        for problem in (*counts.false_alarms, *(counts.misses if arguments.list else ())):
+            print(f"  {problem}")
+        failures += not counts.is_good
+    return failures
 
 
 def _releases(asked: str, corpus: str) -> tuple[str, ...]:

@@ -62,8 +62,15 @@ def compare(comparison: Comparison, prepared: Iterable[tuple[str, TypedModel]], 
     assert limits is not None
     for name, each in prepared:
         prediction = predict(each, implemented, limits)
+        if comparison.optimization == "disabled" and _is_about_fusion(prediction):
+            comparison.excluded[name] = "the release refuses a node that only its optimizer creates"
+            continue
         _judge(comparison, name, prediction, real(comparison.corpus, name, texts[name]))
     return comparison
+
+
+def _is_about_fusion(prediction: Prediction) -> bool:
+    return any(found.node.operation.traits.is_transposed for found in prediction.found)
 
 
 def _judge(comparison: Comparison, name: str, prediction: Prediction, observed: Real) -> None:

@@ -58,14 +58,6 @@ EXPLANATIONS = (
         r"1\.(2[89]|3\d)\.\d+",
     ),
     Explanation(
-        "the optimizer of 1.25 fuses MatMul and Transpose of doubles into FusedMatMul, which has no kernel for doubles",
-        "loads but refused",
-        r"1\.22\.0/node/test_flexattention_double_expanded_ver26",
-        r"Failed to find kernel for com\.microsoft\.FusedMatMul\(1\)",
-        r"1\.25\.\d+",
-        optimization=("all",),
-    ),
-    Explanation(
         _SHAPES,
         "unknown",
         r"1\.\d+\.\d+/node/test_causal_conv_with_state_\w+",

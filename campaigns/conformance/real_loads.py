@@ -46,14 +46,15 @@ def listed(python: Path, path: Path) -> Path:
     return path
 
 
-def load_all(python: Path, corpus: Path, record: Path, level: str) -> dict[str, str]:
-    """Load every model, with a new child process after each crash."""
+def load_all(python: Path, corpus: Path, record: Path, level: str, child: Path | None = None) -> dict[str, str]:
+    """Load every model, with a new child process after each crash. `child` replaces the script `CHILD`."""
     names = corpora.names(corpus)
     texts: dict[str, str] = {}
     record.parent.mkdir(parents=True, exist_ok=True)
     while len(texts) < len(names):
         record.unlink(missing_ok=True)
-        end = _child(python, corpus, record, level, len(texts))
+        command = [str(python), "-I", str(child or CHILD), "load", str(corpus), level, str(len(texts)), str(record)]
+        end = _run_child(command, record)
         for index, text in _records(record).items():
             texts[names[index]] = end if text is None else text
         if not record.exists() or not record.stat().st_size:
@@ -62,9 +63,8 @@ def load_all(python: Path, corpus: Path, record: Path, level: str) -> dict[str, 
     return texts
 
 
-def _child(python: Path, corpus: Path, record: Path, level: str, first: int) -> str:
+def _run_child(command: list[str], record: Path) -> str:
     """Run a child process until it ends or stops making progress; return how it ended."""
-    command = [str(python), "-I", str(CHILD), "load", str(corpus), level, str(first), str(record)]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     said, since = 0, time.monotonic()
     while child.poll() is None:

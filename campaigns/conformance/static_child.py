@@ -48,8 +48,6 @@ def describe(path: Path, data: bytes, releases: list[str]) -> dict[str, object]:
     fault = content.fault
     return {
         "fault": fault.message if fault and not fault.harmless else "",
-        "node": fault.node if fault else "",
-        "warning": fault.message if fault and fault.harmless else "",
         "unchecked": content.unchecked,
         "predicted": predictions(content, releases),
         "checker": checker,

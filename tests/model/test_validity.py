@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -398,3 +399,22 @@ def test_stray_data_of_an_external_tensor(tmp_path: Path) -> None:
     model.graph.initializer[0].external_data.add(key="location", value="w.bin")
 
     assert judged(tmp_path, model) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "subject"),
+    [
+        ("g (float[2] x) => (float[2] y) { y = Abs (x) }", lambda graph: graph.input[0].type, "input `x`"),
+        ("g (float[2] x) => (float[2] y) { y = Abs (x) }", lambda graph: graph.output[0].type, "output `y`"),
+        ("g (seq(float[2]) x) => (int64 y) { y = SequenceLength (x) }", lambda graph: graph.input[0].type, "input `x`"),
+    ],
+)
+def test_types_without_an_element_type(
+    tmp_path: Path, text: str, place: Callable[[onnx.GraphProto], onnx.TypeProto], subject: str
+) -> None:
+    """Every runtime refuses a tensor or sequence without an element type, which `onnx.checker` accepts."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    value_type = place(model.graph)
+    getattr(value_type, value_type.WhichOneof("value")).ClearField("elem_type")
+
+    assert ModelFault(f"the type of {subject} has no element type") == judged(tmp_path, model)

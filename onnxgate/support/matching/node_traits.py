@@ -118,7 +118,7 @@ class TraitReader:
         if perm == (*range(rank - 2), rank - 1, rank - 2):
             return True
         with_batch = ((*range(1, rank - 1), 0, rank - 1), (*range(1, rank), 0))
-        return perm in with_batch and rank == self._rank(other)
+        return rank > 2 and perm in with_batch and rank == self._rank(other)
 
     def _is_output(self, name: str) -> bool:
         return any(value.name == name for value in self._graph.proto.output)

@@ -1,0 +1,61 @@
+"""Shapes that contradict each other only after constants are folded."""
+
+from __future__ import annotations
+
+import onnx.parser
+import pytest
+from onnx.shape_inference import InferenceError
+
+from onnxgate.model.constant_folding import can_fold, infer_folded_shapes
+
+
+def graph(body: str) -> onnx.ModelProto:
+    """Return a model with float input x of shape (2, 3) and output y, whose declared shape is wrong."""
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[2, 3] x) => (float[9] y) {{ {body} y = Expand (x, n) }}'
+    return onnx.parser.parse_model(text)
+
+
+TWO_FOUR = [
+    "a = Shape (x) b = Constant <value = int64[2] {0, 1}> () n = Add (a, b)",
+    "a = Shape (x) i = Constant <value = int64 {0}> () f = Constant <value = int64[1] {4}> () g = Gather (a, i) "
+    "z = Constant <value = int64[1] {0}> () u = Unsqueeze (g, z) n = Concat <axis = 0> (u, f)",
+    "a = Shape <start = 0, end = 1> (x) f = Constant <value_ints = [4]> () n = Concat <axis = 0> (a, f)",
+    "a = Shape (x) b = Constant <value_int = 3> () e = Equal (a, b) f = Constant <value_int = 4> () "
+    "n = Where (e, f, a)",
+    "a = Size (x) z = Constant <value = int64[1] {0}> () b = Unsqueeze (a, z) c = Constant <value_ints = [2]> () "
+    "d = Sub (b, c) n = Concat <axis = 0> (c, d)",
+    "a = Shape (x) b = Constant <value_ints = [-1]> () c = Constant <value_ints = [-3]> () d = Constant "
+    "<value_ints = [2, 4]> () m = Div (b, c) n = Add (d, m)",
+]
+
+
+@pytest.mark.parametrize("body", TWO_FOUR)
+def test_contradictions_are_found(body: str) -> None:
+    """The shape that the nodes compute is (2, 4), to which x cannot be expanded."""
+    model = graph(body)
+
+    with pytest.raises(InferenceError, match="Incompatible dimensions"):
+        infer_folded_shapes(model)
+    assert can_fold(model)
+
+
+def test_declared_shapes_are_ignored() -> None:
+    """A wrong declared shape of an output is only a warning in runtimes."""
+    infer_folded_shapes(graph("n = Shape (x)"))
+
+
+def test_negative_sizes_are_unknown() -> None:
+    """ONNX Runtime takes a negative size of an input for an unknown one."""
+    model = graph("n = Constant <value_ints = [2, 4]> ()")
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = -1
+
+    infer_folded_shapes(model)
+
+
+def test_models_without_shape_arithmetic_are_not_inferred_again() -> None:
+    """Folding is skipped for models in which there is nothing to fold."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float y) { y = Abs (x) }'
+    )
+
+    assert not can_fold(model)

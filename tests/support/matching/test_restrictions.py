@@ -1,0 +1,115 @@
+"""Restrictions of kernels; each case was observed on wheels of ONNX Runtime."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.matching.test_kernels import prediction
+
+
+def verdict(opset: int, body: str, release: str) -> str:
+    """Return the predicted verdict for a graph of one opset."""
+    return prediction(f'<ir_version: 8, opset_import: ["" : {opset}]> g {body}', release).verdict
+
+
+def attributes(operator: str, values: str) -> str:
+    """Return a graph with one node that has these attributes."""
+    inputs, arguments = {
+        "Conv": ("float[1, 1, 4, 4] x, float[1, 1, 1, 1] w", "x, w"),
+        "GRU": ("float[1, 1, 1] x, float[1, 3, 1] w, float[1, 3, 1] r", "x, w, r"),
+        "RNN": ("float[1, 1, 1] x, float[1, 1, 1] w, float[1, 1, 1] r", "x, w, r"),
+        "GridSample": ("float[1, 1, 4, 4] x, float[1, 2, 2, 2] g", "x, g"),
+        "Pad": ("float[3] x, int64[2] p", "x, p"),
+        "Resize": ("float[1, 1, 4, 4] x, float[0] r, float[4] s", "x, r, s"),
+    }.get(operator, ("float[1, 1, 4, 4] x", "x"))
+    return f"({inputs}) => (float y) {{ y = {operator} <{values}> ({arguments}) }}"
+
+
+@pytest.mark.parametrize(
+    ("opset", "operator", "values", "release", "expected"),
+    [
+        (13, "Conv", 'auto_pad = "WRONG"', "1.16.3", "refused"),
+        (13, "Conv", 'auto_pad = ""', "1.16.3", "loads"),
+        (13, "Pad", 'mode = "WRONG"', "1.31.1", "refused"),
+        (13, "Pad", 'mode = "edge"', "1.31.1", "loads"),
+        (13, "Resize", 'mode = "WRONG"', "1.31.1", "refused"),
+        (13, "Resize", 'nearest_mode = "WRONG"', "1.31.1", "refused"),
+        (13, "Resize", 'nearest_mode = "WRONG", mode = "linear"', "1.31.1", "loads"),
+        (13, "Resize", "exclude_outside = 1", "1.31.1", "refused"),
+        (13, "Resize", 'exclude_outside = 1, mode = "cubic"', "1.31.1", "loads"),
+        (16, "GridSample", 'mode = "linear"', "1.18.1", "refused"),
+        (20, "GridSample", 'mode = "linear"', "1.18.1", "loads"),
+        (13, "MaxPool", "kernel_shape = [2, 2], storage_order = 2", "1.28.0", "loads"),
+        (13, "MaxPool", "kernel_shape = [2, 2], storage_order = 2", "1.29.0", "refused"),
+        (13, "LRN", "size = 2", "1.31.1", "refused"),
+        (13, "LRN", "size = 3", "1.31.1", "loads"),
+        (13, "LRN", "size = 3, alpha = 0.0", "1.31.1", "refused"),
+        (13, "Transpose", "perm = [0, 1, 2, 2]", "1.31.1", "refused"),
+        (14, "GRU", "hidden_size = 0", "1.31.1", "refused"),
+        (14, "RNN", "hidden_size = -1", "1.31.1", "loads"),
+        (14, "RNN", 'hidden_size = 1, activations = ["relu"]', "1.31.1", "refused"),
+        (14, "GRU", 'hidden_size = 1, activations = ["relu", "tanh"]', "1.31.1", "loads"),
+        (14, "GRU", 'hidden_size = 1, activations = ["relu"]', "1.31.1", "refused"),
+        (14, "GRU", "hidden_size = 1, layout = 2", "1.31.1", "refused"),
+        (14, "GRU", "hidden_size = 1, clip = 0.0", "1.31.1", "refused"),
+    ],
+)
+def test_kernels_reject_attribute_values(opset: int, operator: str, values: str, release: str, expected: str) -> None:
+    """Kernels reject values that schemas allow; some only since a release."""
+    assert expected == verdict(opset, attributes(operator, values), release)
+
+
+@pytest.mark.parametrize(
+    ("mode", "scales", "release", "expected"),
+    [
+        ("linear", "2.0, 1.0, 2.0, 2.0", "1.31.1", "refused"),
+        ("linear", "1.0, 2.0, 2.0, 1.0", "1.16.3", "loads"),
+        ("cubic", "1.0, 2.0, 2.0, 1.0", "1.21.1", "refused"),
+        ("cubic", "1.0, 2.0, 2.0, 1.0", "1.22.0", "loads"),
+        ("cubic", "1.0, 0.5, 0.5, 1.0", "1.31.1", "refused"),
+        ("nearest", "2.0, 2.0, 2.0, 2.0", "1.31.1", "loads"),
+        ("nearest", "1.0, 1.0, 0.0, 2.0", "1.31.1", "refused"),
+    ],
+)
+def test_scales_must_suit_the_mode(mode: str, scales: str, release: str, expected: str) -> None:
+    """Linear and cubic resizing is implemented for some axes only."""
+    weights = f"<float[0] r = {{}}, float[4] s = {{{scales}}}>"
+    body = f'(float[1, 4, 4, 4] x) => (float y) {weights} {{ y = Resize <mode = "{mode}"> (x, r, s) }}'
+
+    assert expected == verdict(13, body, release)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("t = Transpose <perm = [1, 0]> (b) y = MatMul (a, t)", "refused"),
+        ("t = Transpose <perm = [1, 0]> (b) u = Identity (t) y = MatMul (a, u)", "refused"),
+        ("t = Transpose <perm = [0, 1]> (b) y = MatMul (a, t)", "loads"),
+        ("t = Transpose <perm = [1, 0]> (b) u = Abs (t) y = MatMul (a, u)", "loads"),
+        ("t = MatMul (a, b) y = Transpose <perm = [1, 0]> (t)", "loads"),
+        ("c = Constant <value = double[2, 2] {1, 2, 3, 4}> () t = Transpose (c) y = MatMul (a, t)", "loads"),
+    ],
+)
+def test_double_products_with_transposed_inputs(nodes: str, expected: str) -> None:
+    """Releases up to 1.25 fuse MatMul of doubles with a Transpose before it, and have no kernel for the result."""
+    body = f"(double[2, 2] a, double[2, 2] b) => (double y) {{ {nodes} }}"
+
+    assert [expected, "loads"] == [verdict(17, body, release) for release in ("1.25.1", "1.26.0")]
+
+
+def test_the_first_attribute_is_the_value_of_a_constant() -> None:
+    """ONNX Runtime reads the first attribute of Constant by its type and ignores names and other attributes."""
+    usable = "(float[1] x) => (float[1] y) { c = Constant <value_ints = 1.0, unknown = 1> () y = Add (x, c) }"
+    other = "(float[1] x) => (float[1] y) { c = Constant <value_float = 1> () y = Add (x, c) }"
+    empty = "(float[1] x) => (float[1] y) { c = Constant () y = Add (x, c) }"
+
+    assert ["loads", "refused", "refused"] == [verdict(17, body, "1.31.1") for body in (usable, other, empty)]
+
+
+def test_axis_of_a_scalar() -> None:
+    """ArgMax of a scalar and LayerNormalization over a missing axis are refused."""
+    largest = "(float x) => (int64 y) { y = ArgMax (x) }"
+    normal = "(float[2, 3] x, float[3] s) => (float y) { y = LayerNormalization <axis = 2> (x, s) }"
+
+    assert "refused" == verdict(13, largest, "1.18.1")
+    assert ["loads", "refused"] == [verdict(17, normal, release) for release in ("1.30.0", "1.31.0")]
