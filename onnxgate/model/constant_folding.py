@@ -15,6 +15,7 @@ import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.tensor_data import MAX_SMALL_ELEMENTS, read_small_values
+from onnxgate.model.reading.view import iter_node_subgraphs
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
@@ -70,14 +71,20 @@ def _without_declared_shapes(model: ModelProto) -> ModelProto:
     """
     copy = type(model)()
     copy.CopyFrom(model)
-    del copy.graph.value_info[:]
+    _clear_declared_shapes(copy.graph)
     for dim in (dim for value in copy.graph.input for dim in value.type.tensor_type.shape.dim):
         if dim.dim_value < 0:
             dim.Clear()
-    for output in copy.graph.output:
+    return copy
+
+
+def _clear_declared_shapes(graph: GraphProto) -> None:
+    del graph.value_info[:]
+    for output in graph.output:
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
-    return copy
+    for subgraph in (subgraph for node in graph.node for subgraph in iter_node_subgraphs(node)):
+        _clear_declared_shapes(subgraph)
 
 
 def _inline_functions(model: ModelProto) -> ModelProto:
@@ -147,7 +154,7 @@ def _read_constant_node(node: NodeProto) -> FoldedValue | None:
                 return _read_constant(attribute.t)
             case "value_int":
                 return FoldedValue((attribute.i,), is_scalar=True)
-            case "value_ints":
+            case "value_ints" if len(attribute.ints) <= MAX_SMALL_ELEMENTS:
                 return FoldedValue(tuple(attribute.ints))
     return None
 

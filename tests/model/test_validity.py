@@ -418,3 +418,17 @@ def test_types_without_an_element_type(
     getattr(value_type, value_type.WhichOneof("value")).ClearField("elem_type")
 
     assert ModelFault(f"the type of {subject} has no element type") == judged(tmp_path, model)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"), [("float[2]", None), ("float[3]", "(2) vs (3)"), ("float", "(1) vs (0)")]
+)
+def test_inputs_of_subgraphs_must_fit(tmp_path: Path, shape: str, message: str | None) -> None:
+    """ONNX Runtime refuses a Scan whose subgraph declares another shape for an input than the value has."""
+    body = f"b ({shape} s, float[2] n) => (float[K] so, float[J] zo) {{ so = Identity (s) zo = Identity (n) }}"
+    nodes = f"y, z = Scan <num_scan_inputs = 1, body = {body}> (i, x)"
+    text = f"g (float[2] i, float[3, 2] x) => (float[L] y, float[3, 2] z) {{ {nodes} }}"
+    fault = judged(tmp_path, onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 16]> {text}'))
+
+    assert (message is None) == (fault is None or fault.harmless)
+    assert fault is None or message is None or message in fault.message

@@ -51,7 +51,7 @@ class TraitReader:
         if name in _RANKED:
             return NodeTraits(rank=self._rank(node.inputs[0]))
         if name == "Squeeze":
-            return NodeTraits(as_scalar=self._scalar_squeezes.get(node.outputs[0], ""))
+            return NodeTraits(as_scalar="".join(self._scalar_squeezes.get(name, "") for name in node.outputs[:1]))
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
         return NodeTraits(scales=self._read_scales(node))
@@ -141,7 +141,8 @@ def find_scalar_squeezes(model: ModelProto, typed: GraphProto) -> Mapping[str, s
     opsets = [it.version for it in model.opset_import if canonical_domain(it.domain) == DEFAULT_DOMAIN]
     if not opsets or max(opsets) >= _SQUEEZE_WITH_AXES_INPUT:
         return {}
-    nodes = [node for node in model.graph.node if node.op_type == "Squeeze" and not node.domain and not node.attribute]
+    plain = (node for node in model.graph.node if node.op_type == "Squeeze" and not node.domain and not node.attribute)
+    nodes = [node for node in plain if len(node.input) == len(node.output) == 1]
     if not nodes:
         return {}
     types = {value.name: value.type.tensor_type for value in (*typed.input, *typed.value_info)}

@@ -166,12 +166,6 @@ ATTRIBUTE_RESTRICTIONS = (
         for name, count in (("GRU", 2), ("LSTM", 3), ("RNN", 0))
     ),
     _require(_PADDED, "auto_pad", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")),
-    ReleaseRestriction(
-        ("ConvTranspose",),
-        lambda values: _number(values, "group", 1) < 0,
-        "`group` must be positive",
-        attribute="group",
-    ),
     _require(("MaxPool",), "storage_order", (0, 1), first="1.29.0", since=8),
     _require(("LpNormalization",), "p", (1, 2)),
     ReleaseRestriction(
@@ -440,13 +434,14 @@ def _check_scales(operation: Operation, values: AttributeValues, release: str) -
     if any(scale < smallest for scale in scales):
         return "`scales` must be at least 1" if smallest == 1 else "`scales` must be positive"
     mode, fixed = values.get("mode", "nearest"), [scale == 1 for scale in scales]
-    if not scales or mode not in ("linear", "cubic") or values.get("antialias"):
+    antialias = bool(values.get("antialias"))
+    if not scales or mode not in ("linear", "cubic") or (antialias and mode == "linear"):
         return ""
     accepted = len(scales) == 2 or (len(scales) == 4 and fixed[0] and fixed[1])
     from_both_sides = len(scales) == 4 and fixed[0] and fixed[3]
     if mode == "linear":
         accepted = accepted or from_both_sides or len(scales) == 3 or (len(scales) == 5 and fixed[0] and fixed[1])
-    elif _is_release_within(release, "1.22.0", "") and min(scales) >= 1:
+    elif antialias or (_is_release_within(release, "1.22.0", "") and min(scales) >= 1):
         accepted = accepted or from_both_sides
     return "" if accepted else f"`mode` = `{mode}` is not supported for `scales` of {join_quoted(map(str, scales))}"
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import onnx.parser
 import pytest
 
+from onnxgate.model.reading.view import ModelView
+from onnxgate.support.matching.type_inference import infer_model_types
 from tests.support.matching.test_kernels import prediction
 
 
@@ -113,3 +116,13 @@ def test_axis_of_a_scalar() -> None:
 
     assert "refused" == verdict(13, largest, "1.18.1")
     assert ["loads", "refused"] == [verdict(17, normal, release) for release in ("1.30.0", "1.31.0")]
+
+
+def test_a_squeeze_without_outputs_is_judged() -> None:
+    """A node without outputs violates its schema, and is not an error of onnxgate."""
+    model = onnx.parser.parse_model('<ir_version: 4, opset_import: ["" : 9]> g (float[N] x) => () { y = Squeeze (x) }')
+    model.graph.node[0].ClearField("output")
+
+    (node,) = infer_model_types(ModelView(model)).nodes
+
+    assert () == node.operation.outputs
