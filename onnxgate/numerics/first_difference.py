@@ -7,7 +7,7 @@ the node is run in isolation with the inputs from the reference run, which exclu
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,17 +66,21 @@ class Suspect:
         return self.after.relative / max(self.before.relative, 1e-7)
 
 
-def measure_distance(candidate: Array, reference: Array) -> Distance:
-    """Return the distance between an array and its reference, which are read in chunks."""
+def measure_distance(candidate: Array, reference: Array, tokens: Array | None = None) -> Distance:
+    """Return the distance between an array and its reference, which are read in chunks.
+
+    `tokens` is the mask (batch, time) of the tokens to compare; None compares all elements.
+    """
     kind = reference.dtype.kind
     if candidate.shape != reference.shape or candidate.dtype.kind not in _COMPARABLE_KINDS.get(kind, ""):
         return _INCOMPARABLE
+    compared = find_token_elements(tokens, reference.shape) if tokens is not None else None
     if kind in "US":
-        return NO_DISTANCE if _are_equal(candidate, reference) else _INCOMPARABLE
-    if candidate.dtype == reference.dtype and _are_equal(candidate, reference):
+        return NO_DISTANCE if _are_equal(candidate, reference, compared) else _INCOMPARABLE
+    if candidate.dtype == reference.dtype and _are_equal(candidate, reference, compared):
         return NO_DISTANCE
     largest, magnitude = 0.0, 0.0
-    for _, a, b in iter_chunks(candidate, reference):
+    for a, b in _iter_compared(candidate, reference, compared):
         difference, peak = _difference_and_peak(a, b)
         largest, magnitude = max(largest, difference), max(magnitude, peak)
     if largest == 0:
@@ -87,8 +91,41 @@ def measure_distance(candidate: Array, reference: Array) -> Distance:
     return Distance(largest, largest / magnitude if magnitude else math.inf, ROUNDING_BY_WIDTH.get(width, 4e-6))
 
 
-def _are_equal(candidate: Array, reference: Array) -> bool:
-    return all(np.array_equal(a, b) for _, a, b in iter_chunks(candidate, reference))
+def find_token_elements(tokens: Array, shape: tuple[int, ...]) -> Array | None:
+    """Return which elements of a value of this shape belong to the tokens to compare; None if the axes are unknown.
+
+    `tokens` has the axes (batch, time). Values may have the axes (batch x heads, ..., time, ...), (time, batch, ...) or
+    (batch x time, ...). The last of three or more axes never is the time: it belongs to attention keys or to channels.
+    """
+    batch, time = tokens.shape
+    if shape == tokens.shape:
+        return tokens
+    if len(shape) >= 3 and batch and shape[0] % batch == 0:
+        axis = next((axis for axis in range(len(shape) - 2, 0, -1) if shape[axis] == time), None)
+        if axis is not None:
+            rows = np.repeat(tokens, shape[0] // batch, axis=0)
+            return _broadcast_from(rows, (0, axis), shape)
+    if len(shape) >= 3 and shape[:2] == (time, batch):
+        return _broadcast_from(tokens.T, (0, 1), shape)
+    return _broadcast_from(tokens.reshape(-1), (0,), shape) if shape[:1] == (batch * time,) else None
+
+
+def _broadcast_from(part: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    """Broadcast an array with only these axes of `shape` to the whole shape."""
+    return np.broadcast_to(part.reshape([size if axis in axes else 1 for axis, size in enumerate(shape)]), shape)
+
+
+def _iter_compared(candidate: Array, reference: Array, compared: Array | None) -> Iterator[tuple[Array, Array]]:
+    for start, a, b in iter_chunks(candidate, reference):
+        if compared is None:
+            yield a, b
+        else:
+            chosen = compared.flat[start : start + a.size]
+            yield a[chosen], b[chosen]
+
+
+def _are_equal(candidate: Array, reference: Array, compared: Array | None) -> bool:
+    return all(np.array_equal(a, b) for a, b in _iter_compared(candidate, reference, compared))
 
 
 _COMPARABLE_KINDS = {"f": "f", "c": "c", "i": "iu", "u": "iu", "b": "b", "U": "US", "S": "US"}

@@ -14,6 +14,7 @@ from onnxgate.numerics.first_difference import (
     Suspect,
     find_first_difference,
     find_suspects,
+    find_token_elements,
     longest_path,
     measure_distance,
 )
@@ -55,6 +56,47 @@ def test_mask_fills_are_not_a_magnitude() -> None:
 def test_incomparable_values_are_infinitely_far(candidate: np.ndarray, reference: np.ndarray) -> None:
     """Different shapes, kinds or strings, and values that are finite on one side only, are infinitely far apart."""
     assert measure_distance(candidate, reference).relative == math.inf
+
+
+TOKENS = np.array([[False, True, True], [True, True, True]])
+
+
+@pytest.mark.parametrize(
+    ("shape", "masked"),
+    [
+        ((2, 3), [(0, 0)]),
+        ((2, 3, 1), [(0, 0, 0)]),
+        ((2, 1, 3, 3), [(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 0, 2)]),
+        ((2, 3, 3, 1), [(0, 0, 0, 0), (0, 1, 0, 0), (0, 2, 0, 0)]),
+        ((4, 3, 1), [(0, 0, 0), (1, 0, 0)]),
+        ((3, 2, 1), [(0, 0, 0)]),
+        ((6, 1), [(0, 0)]),
+        ((6,), [(0,)]),
+    ],
+)
+def test_elements_of_masked_tokens(shape: tuple[int, ...], masked: list[tuple[int, ...]]) -> None:
+    """Tokens are found in the usual layouts: with heads, time first, and with batch and time in one axis."""
+    compared = find_token_elements(TOKENS, shape)
+
+    assert compared is not None
+    assert [tuple(map(int, at)) for at in np.argwhere(~compared)] == masked
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1, 3), (1, 3, 4), (2, 4), (5, 7), ()])
+def test_values_without_an_axis_of_tokens(shape: tuple[int, ...]) -> None:
+    """Attention keys on the last axis, values that all rows share and other shapes are compared completely."""
+    assert find_token_elements(TOKENS, shape) is None
+
+
+def test_masked_tokens_do_not_count() -> None:
+    """Neither the difference nor the magnitude of a masked token counts."""
+    reference = np.ones((2, 3, 4), np.float32)
+    candidate = reference.copy()
+    candidate[0, 0] = 1e6
+    assert measure_distance(candidate, reference, TOKENS) == NO_DISTANCE
+
+    candidate[1, 0, 0] = 1.5
+    assert measure_distance(candidate, reference, TOKENS).relative == 0.5
 
 
 def test_equal_values_have_no_distance() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,15 +27,16 @@ from onnxgate.stages.parity.first_difference import (
     NoFirstNodeError,
     SearchError,
     SearchSide,
-    compare_files,
     create_first_difference,
     create_fresh_export,
+    create_search_mask,
     describe_differing_weight,
     match_fresh_export,
     search_across_levels,
     search_origin,
     search_program_values,
 )
+from onnxgate.stages.parity.output_comparison import CaseOutput, OutputMask
 from onnxgate.stages.runtime import ObservedRun, plan_run
 
 if TYPE_CHECKING:
@@ -67,10 +68,14 @@ class SearchedModel:
     eager: Mapping[str, CaseResult] | None
     fresh: Path | None  # export of this check
     source: Export | None  # export job of this check
+    masks: Mapping[CaseOutput, OutputMask] = field(default_factory=dict)
 
 
 def create_searched_model(
-    settings: ExecutionSettings, started: StartedModel, ran: Sequence[ObservedRun]
+    settings: ExecutionSettings,
+    started: StartedModel,
+    ran: Sequence[ObservedRun],
+    masks: Mapping[CaseOutput, OutputMask],
 ) -> SearchedModel:
     """Collect the data that the search needs about a model that was run. The model is read with its weights."""
     prepared, exporting = started.prepared, started.prepared.exporting
@@ -88,6 +93,7 @@ def create_searched_model(
         eager=started.sourced.eager,
         fresh=Path(fresh) if fresh is not None else None,
         source=exporting.planned.source if exporting else None,
+        masks=masks,
     )
 
 
@@ -143,6 +149,7 @@ class MismatchSearch:
             raise SearchError(f"the inputs of `{mismatch.case}` are no longer available")
         output, detail = mismatch.output.removesuffix(" (layout)"), ""
         side = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case)
+        side.mask = create_search_mask(model.proto, side.case, model.masks.get((mismatch.case, output)))
         if comparison.pair == "optimization" or _is_only_optimized(comparison, mismatch):
             plain = self._side(model, comparison.runtime, "disabled", mismatch.case)
             begun = search_across_levels(plain, side, output)
@@ -197,10 +204,13 @@ def _is_fresh_export_nearer(
     index = names.index(output)
     right = eager.outputs[index]
     try:
-        near = compare_files(fresh.value(fresh.proto.graph.output[index].name), Path(right)) if right else None
+        value = fresh.value(fresh.proto.graph.output[index].name) if right else None
     except SearchError:
         return False
-    return near is not None and near.relative < compare_files(committed.value(output), Path(str(right))).relative / 4
+    if right is None or value is None:
+        return False
+    near, own = (committed.compare(output, path, Path(right)) for path in (value, committed.value(output)))
+    return near.relative < own.relative / 4
 
 
 def _select_mismatch(comparison: Comparison) -> Difference:
@@ -208,7 +218,7 @@ def _select_mismatch(comparison: Comparison) -> Difference:
     mismatches = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
     if not mismatches and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
         raise SearchError(
-            "rounding in a quantized model changes the output of every node, so the first differing node "
+            "rounding in a quantized or 16-bit model changes the output of every node, so the first differing node "
             "cannot be found"
         )
     if not mismatches:

@@ -97,7 +97,8 @@ class OutputComparer:
         unfound: tuple[IncompleteCheck, ...] = ()
         if any(map(find_mismatches, comparisons)):
             search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)
-            comparisons, unfound = search.locate(create_searched_model(self.settings, started, ran), comparisons)
+            searched = create_searched_model(self.settings, started, ran, model.masks)
+            comparisons, unfound = search.locate(searched, comparisons)
         selected = started.prepared.planned.model
         quantized = QuantizedModel(selected, reading, started.cases, tuple(started.levels))
         with_float = FloatComparison(

@@ -154,6 +154,15 @@ def find_live_values(graph: GraphProto) -> set[str]:
     return alive
 
 
+def find_token_values(graph: GraphProto, mask: str) -> frozenset[str]:
+    """Return the names of the values that depend on elements of other inputs than `mask`, not only on their shapes."""
+    found = {value.name for value in list_inputs(graph)} - {mask}
+    for node in graph.node:
+        if node.op_type not in ("Shape", "Size") and not found.isdisjoint(list_needed_values(node)):
+            found.update(filter(None, node.output))
+    return frozenset(found)
+
+
 def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: Path) -> Path:
     """Write a copy of the model at `model`, with these values as additional outputs, to the new folder `folder`.
 

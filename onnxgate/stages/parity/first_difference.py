@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ from onnxgate.model.subgraphs.instrumented_models import (
     SearchNode,
     expose_values,
     find_live_values,
+    find_token_values,
     isolate_nodes,
     list_search_nodes,
     split_by_size,
@@ -40,6 +41,7 @@ from onnxgate.model.subgraphs.instrumented_models import (
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.model.subgraphs.reduced_models import list_needed_values
 from onnxgate.numerics.first_difference import (
+    MIN_GROWTH,
     NO_DISTANCE,
     Distance,
     Suspect,
@@ -49,8 +51,10 @@ from onnxgate.numerics.first_difference import (
     measure_distance,
 )
 from onnxgate.numerics.streams import load_array
+from onnxgate.stages.parity.output_comparison import OutputMask
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from onnx import ModelProto, TensorProto
 
 MAX_PORTION_BYTES = 512 * 1024 * 1024
@@ -92,6 +96,23 @@ class DifferenceOrigin:
     fused: bool = False  # the node differs only if the optimizer fuses it with other nodes
 
 
+@dataclass(frozen=True, slots=True)
+class SearchMask:
+    """Tokens of a case to compare (batch, time), and the values that contain tokens, not only the mask itself."""
+
+    tokens: NDArray[np.bool_]
+    values: frozenset[str]
+
+
+def create_search_mask(proto: ModelProto, case: jobs.InputCase, mask: OutputMask | None) -> SearchMask | None:
+    """Create the mask for intermediate values from the mask of an output; None if no token is masked."""
+    tokens = mask.tokens() if mask is not None else None
+    if mask is None or tokens is None:
+        return None
+    names = [name for name, path in case.inputs.items() if path == mask.path]
+    return SearchMask(tokens, find_token_values(proto.graph, names[0])) if names else None
+
+
 @dataclass(slots=True)
 class SearchSide:
     """A model on one runtime at one optimization level, with one case."""
@@ -101,6 +122,7 @@ class SearchSide:
     case: jobs.InputCase
     run: RunCase
     folder: Path  # folder for written files; created when needed
+    mask: SearchMask | None = None
     _count: Iterator[int] = field(default_factory=itertools.count)
 
     def values(self, names: Sequence[str]) -> dict[str, Path]:
@@ -136,16 +158,16 @@ class SearchSide:
             raise SearchError(f"NumPy does not support the type of `{name}`")
         return values[name]
 
+    def compare(self, name: str, value: Path, reference: Path) -> Distance:
+        """Return the distance of a value in a file from its reference. Masked tokens are ignored."""
+        tokens = self.mask.tokens if self.mask is not None and name in self.mask.values else None
+        return measure_distance(load_array(value), load_array(reference), tokens)
+
     def create_folder(self) -> Path:
         """Create an empty folder."""
         folder = self.folder / str(next(self._count))
         folder.mkdir(parents=True)
         return folder
-
-
-def compare_files(candidate: Path, reference: Path) -> Distance:
-    """Return the distance between two values in `.npy` files."""
-    return measure_distance(load_array(candidate), load_array(reference))
 
 
 def search_origin(
@@ -172,7 +194,7 @@ def search_origin(
         candidate, expected = side.values(portion), reference(portion)
         for name, path in candidate.items():
             if name in expected:
-                distances[name] = compare_files(path, expected[name])
+                distances[name] = side.compare(name, path, expected[name])
                 compared[name] = expected[name]
             path.unlink()
         suspects = find_suspects(nodes, distances)
@@ -203,7 +225,7 @@ def _measure_own_distances(
     path.write_bytes(isolated.model.SerializeToString())
     outputs = side.outputs(path, jobs.InputCase(name="apart", origin="generated", inputs=inputs))
     return {
-        name: compare_files(outputs[output], reference[name])
+        name: side.compare(name, outputs[output], reference[name])
         for name, output in isolated.outputs.items()
         if output in outputs and name in reference
     }
@@ -260,32 +282,64 @@ def search_across_levels(plain: SearchSide, optimised: SearchSide, output: str) 
     """
     names = [name for node in list_search_nodes(plain.proto, [output]) for name in node.outputs]
     right = plain.value(output)
-    limit = compare_files(optimised.value(output), right).relative / 8
+    distance = optimised.compare(output, optimised.value(output), right)
+    if distance.relative <= distance.rounding:
+        return None
+    limit = min(distance.relative, 1.0) / 8
     origin = None
     # Some releases cannot load a model with so many outputs at this level.
     with contextlib.suppress(SearchError):
-        if compare_files(optimised.value(output, names), right).relative > limit:
+        if optimised.compare(output, optimised.value(output, names), right).relative > limit:
             origin = search_origin(optimised, plain.values, None, [output], exact=False)
     return origin or _search_fusion(plain, optimised, output, limit)
 
 
 def _search_fusion(plain: SearchSide, optimised: SearchSide, output: str, limit: float) -> DifferenceOrigin | None:
-    """Find a wrong fusion on the longest path to `output`, by bisection.
+    """Find a wrong fusion; None if all nodes only accumulate rounding errors.
 
-    A value that is made an output is not fused. If this corrects the result, the fusion of this value is wrong. `limit`
-    is the largest relative difference that is treated as equal.
+    The search follows the longest path to `output`. If another input of the node that it finds differs too, the search
+    continues on the longest path to that input. `limit` is the largest relative difference that is treated as equal.
+    """
+    makers = {name: node for node in list_search_nodes(plain.proto, [output]) for name in node.outputs}
+    target = output
+    while True:
+        origin = _bisect_path(plain, optimised, target, output, limit)
+        if origin.fused:
+            return origin
+        inputs = [name for name in makers[origin.output].inputs if name in makers]
+        distances = _measure_values(plain, optimised, inputs)
+        target = max(distances, key=lambda name: distances[name].relative, default="")
+        before = distances.get(target, NO_DISTANCE)
+        if before.relative <= limit:
+            is_rounding = origin.after.relative <= max(origin.after.rounding, MIN_GROWTH * before.relative)
+            return None if is_rounding else replace(origin, before=before)
+
+
+def _measure_values(plain: SearchSide, optimised: SearchSide, names: Sequence[str]) -> dict[str, Distance]:
+    """Return the distances of values that are all outputs of the same run."""
+    if not names:
+        return {}
+    right, values = plain.values(names), optimised.values(names)
+    return {name: optimised.compare(name, values[name], right[name]) for name in names if name in values}
+
+
+def _bisect_path(plain: SearchSide, optimised: SearchSide, target: str, output: str, limit: float) -> DifferenceOrigin:
+    """Find the first differing value on the longest path to `target`, by bisection.
+
+    A value that is made an output is not fused. If this corrects `output`, the fusion of this value is wrong.
     """
     nodes = list_search_nodes(plain.proto, [output])
     makers = {name: node.index for node in reversed(nodes) for name in node.outputs}
-    path = longest_path(nodes, output)
-    right = plain.values([*path])
+    path = longest_path(nodes, target)
+    right = plain.values([*path, output])
     low, high = -1, len(path) - 1
     before, after = NO_DISTANCE, NO_DISTANCE
     while high - low > 1:
         middle = (low + high) // 2
         name = path[middle]
         values = optimised.values([name, output])
-        distance, end = compare_files(values[name], right[name]), compare_files(values[output], right[output])
+        distance = optimised.compare(name, values[name], right[name])
+        end = optimised.compare(output, values[output], right[output])
         if end.relative <= limit and distance.relative <= limit:
             return DifferenceOrigin(makers[name], name, distance, after, fused=True)
         if distance.relative > limit:
@@ -293,7 +347,7 @@ def _search_fusion(plain: SearchSide, optimised: SearchSide, output: str, limit:
         else:
             low, before = middle, distance
     if high == len(path) - 1:
-        after = compare_files(optimised.value(output), right[output])
+        after = optimised.compare(target, optimised.value(target), right[target])
     return DifferenceOrigin(makers[path[high]], path[high], before, after)
 
 
@@ -438,7 +492,7 @@ def search_program_values(
     )
     if origin is not None or output not in reference:
         return origin
-    if compare_files(side.value(output), reference[output]).relative < MAX_ROUNDING_RATIO:
+    if side.compare(output, side.value(output), reference[output]).relative < MAX_ROUNDING_RATIO:
         raise NoFirstNodeError(SAME_AS_PROGRAM)
     return None
 

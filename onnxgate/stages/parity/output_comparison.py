@@ -228,15 +228,18 @@ class OutputMask:
     path: str
     ones_keep: bool
 
+    def tokens(self) -> Array | None:
+        """Return which tokens to compare (batch, time); None if all are compared."""
+        mask = np.load(self.path, allow_pickle=False)
+        compared = (mask != 0) == self.ones_keep
+        return None if mask.ndim != 2 or compared.all() else compared
+
     def positions(self, shape: tuple[int, ...]) -> Array | None:
         """Return which elements of an output to compare; None if all are compared or the mask does not fit `shape`."""
-        mask = np.load(self.path, allow_pickle=False)
-        if mask.ndim != 2 or shape[:2] != mask.shape:
+        compared = self.tokens()
+        if compared is None or shape[:2] != compared.shape:
             return None
-        compared = (mask != 0) == self.ones_keep
-        if compared.all():
-            return None
-        return np.broadcast_to(compared.reshape(*mask.shape, *([1] * (len(shape) - 2))), shape)
+        return np.broadcast_to(compared.reshape(*compared.shape, *([1] * (len(shape) - 2))), shape)
 
 
 def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[CaseOutput, OutputMask]:

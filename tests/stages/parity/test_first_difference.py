@@ -24,9 +24,11 @@ from onnxgate.stages.parity.first_difference import (
     SearchError,
     SearchSide,
     create_first_difference,
+    create_search_mask,
     search_across_levels,
     search_origin,
 )
+from onnxgate.stages.parity.output_comparison import OutputMask
 
 CHAIN = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[N, 8] x) => (float[N, 8] y, float[N, 8] aside) <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
@@ -96,13 +98,18 @@ def computed(model: Path, case: InputCase, fault: Fault) -> Mapping[str, Array]:
     return {value.name: values[value.name] for value in graph.output}
 
 
-def side(folder: Path, name: str, fault: Fault, text: str = CHAIN) -> SearchSide:
-    """Return the model on a faulty engine, with random inputs between 0 and 1."""
+def side(
+    folder: Path, name: str, fault: Fault, text: str = CHAIN, inputs: Mapping[str, Array] | None = None
+) -> SearchSide:
+    """Return the model on a faulty engine; the default input `x` is random, between 0 and 1."""
     folder.mkdir(exist_ok=True)
     proto = parser.parse_model(text)
     onnx.save(proto, str(folder / "m.onnx"))
-    np.save(folder / "x.npy", np.random.default_rng(0).random((3, 8), np.float32))
-    case = InputCase(name="one", origin="generated", inputs={"x": str(folder / "x.npy")})
+    inputs = inputs or {"x": np.random.default_rng(0).random((3, 8), np.float32)}
+    for value, array in inputs.items():
+        np.save(folder / f"{value}.npy", array)
+    paths = {value: str(folder / f"{value}.npy") for value in inputs}
+    case = InputCase(name="one", origin="generated", inputs=paths)
 
     def run(model: Path, case: InputCase, output: Path) -> Observation:
         values = computed(model, case, fault)
@@ -207,6 +214,110 @@ def test_fused_nodes(tmp_path: Path) -> None:
 
     assert first is not None
     assert (proto.graph.node[first.node].name, first.fused) == ("sub", True)
+
+
+PICKING = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[N, 8] x) => (float[8] y) {
+  [neg] a = Neg(x)
+  [exp] b = Exp(a)
+  [tanh] c = Tanh(b)
+  [scores] s = Cos(x)
+  [sum] r = ReduceSum <keepdims = 0, noop_with_empty_axes = 0> (s)
+  [index] i = Cast <to = 7> (r)
+  [pick] y = Gather <axis = 0> (c, i)
+}"""
+
+
+def pick_another(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
+    """Return an optimizer fault in two fused nodes that changes the index of the picked row."""
+    if node.name == "index":
+        return np.array(1 if "s" in outputs else 0)
+    return value
+
+
+def test_a_node_with_another_differing_input_is_not_the_first(tmp_path: Path) -> None:
+    """If the index of a `Gather` differs, the node that computes the index is named, not the `Gather`."""
+    proto = parser.parse_model(PICKING)
+
+    def pick_first(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
+        return np.array(1) if node.name == "index" else value
+
+    plain, optimised = (
+        side(tmp_path, name, fault, PICKING) for name, fault in (("plain", pick_first), ("optimised", pick_another))
+    )
+    first = search_across_levels(plain, optimised, "y")
+
+    assert first is not None
+    assert (proto.graph.node[first.node].name, first.fused) == ("scores", True)
+
+
+def test_rounding_of_an_optimizer_has_no_first_node(tmp_path: Path) -> None:
+    """Fused nodes that only round differently are not reported."""
+    plain, optimised = side(tmp_path, "plain", compute_correctly), side(tmp_path, "optimised", rounding)
+
+    assert search_across_levels(plain, optimised, "y") is None
+
+
+TOKENS = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[B, T, 4] x, int64[B, T] attention_mask) => (float[B, T, 4] y) {
+  [cast] m = Cast <to = 1> (attention_mask)
+  [size] n = Shape(x)
+  [axes] u = Constant <value_ints = [2]> ()
+  [column] k = Unsqueeze(m, u)
+  [rows] e = Expand(k, n)
+  [sine] a = Sin(x)
+  [neg] b = Neg(a)
+  [add] y = Add(b, e)
+}"""
+ATTENTION_MASK = np.array([[0, 0, 1], [1, 1, 1]])
+
+
+def ignore_padding(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
+    """Compute one token at which the mask is 0 differently, as engines may do."""
+    if node.name.startswith("sine"):
+        value = value.copy()
+        value[0, 0] += 1
+    return value
+
+
+@pytest.mark.parametrize("name", ["neg", "cast"])
+def test_masked_tokens_are_ignored(name: str, tmp_path: Path) -> None:
+    """With left padding, the first node that differs at an unmasked token is named; values of the mask count fully."""
+    inputs = {"x": np.random.default_rng(0).random((2, 3, 4), np.float32), "attention_mask": ATTENTION_MASK}
+    fault = inject_fault(name)
+    candidate = side(
+        tmp_path,
+        "candidate",
+        lambda node, value, outputs: (
+            ignore_padding(node, value, outputs)
+            if node.name.split("#")[0] != name
+            else fault(node, value[::-1], outputs)[::-1]
+            if name == "neg"
+            else fault(node, value, outputs)
+        ),
+        TOKENS,
+        inputs,
+    )
+    reference = side(tmp_path, "reference", compute_correctly, TOKENS, inputs)
+    candidate.mask = create_search_mask(
+        candidate.proto, candidate.case, OutputMask(candidate.case.inputs["attention_mask"], ones_keep=True)
+    )
+    first = search_origin(candidate, reference.values, None, ["y"], exact=False)
+
+    assert candidate.mask is not None
+    assert candidate.mask.values == {"x", "a", "b", "y"}
+    assert first is not None
+    assert candidate.proto.graph.node[first.node].name == name
+
+
+def test_a_mask_without_masked_tokens_is_not_used(tmp_path: Path) -> None:
+    """If the mask keeps all tokens, or another input is the mask, all elements are compared."""
+    inputs = {"x": np.zeros((1, 2, 4), np.float32), "attention_mask": np.ones((1, 2), np.int64)}
+    candidate = side(tmp_path, "candidate", compute_correctly, TOKENS, inputs)
+    mask = OutputMask(candidate.case.inputs["attention_mask"], ones_keep=True)
+
+    assert create_search_mask(candidate.proto, candidate.case, mask) is None
+    assert create_search_mask(candidate.proto, candidate.case, None) is None
 
 
 def test_evidence_of_the_first_difference(tmp_path: Path) -> None:
