@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
 from onnx import parser
 
 from onnxgate.core.findings import Place
@@ -19,7 +22,9 @@ from onnxgate.gate.execution.mismatch_search import MismatchSearch, SearchedMode
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
+from onnxgate.stages.parity.output_comparison import OutputMask
 
+Array = NDArray[Any]
 TEXT = (
     """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { [neg] a = Neg(x) [exp] y = Exp(a) }"""
 )
@@ -76,15 +81,18 @@ class Releases:
 
     def _run(self, runtime: PlannedRuntime, job: Run) -> Observation:
         fed = {name: np.load(path) for name, path in job.cases[0].inputs.items()}
-        values = dict(fed)
-        values["a"] = values["a#apart"] = -fed["x"] + (runtime.name != NEWEST)
-        values["y"] = values["y#apart"] = np.exp(fed.get("a", values["a"]))
+        values = fed | self._compute(runtime, fed)
+        values |= {f"{name}#apart": values[name] for name in ("a", "y")}
         names = [value.name for value in onnx.load(job.model).graph.output]
         paths = [Path(job.output) / f"{index}.npy" for index in range(len(names))]
         for path, name in zip(paths, names, strict=True):
             np.save(path, values[name])
         result = CaseResult(outputs=tuple(map(str, paths)))
         return Completed(result=RunResult(providers=(), outputs=tuple(names), cases=(result,)))
+
+    def _compute(self, runtime: PlannedRuntime, fed: dict[str, Array]) -> dict[str, Array]:
+        a = -fed["x"] + (runtime.name != NEWEST)
+        return {"a": a, "y": np.exp(fed.get("a", a))}
 
     def place(self) -> Path:
         """Return an unused path."""
@@ -133,6 +141,40 @@ def test_mismatches_that_look_alike_share_a_search(tmp_path: Path) -> None:
 
     assert located(tmp_path, releases, *actual, agreeing) == (["neg", "neg", None], [])
     assert {name for name, _ in releases.asked} == {"onnxruntime 1.20.1", NEWEST}
+
+
+MASKED = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[1, 2] x, int64[1, 2] attention_mask) => (float[1, 2] y) { [neg] a = Neg(x) [exp] y = Exp(a) }"""
+
+
+class PaddingReleases(Releases):
+    """Releases of which the older ones compute `Neg` differently for token 0, and `Exp` incorrectly for token 1."""
+
+    def _compute(self, runtime: PlannedRuntime, fed: dict[str, Array]) -> dict[str, Array]:
+        is_wrong = runtime.name != NEWEST
+        a = -fed["x"] + np.array([[is_wrong, False]], np.float32) if "x" in fed else fed["a"]
+        return {"a": a, "y": np.exp(fed.get("a", a)) + np.array([[False, is_wrong]], np.float32)}
+
+
+@pytest.mark.parametrize(("masks_token", "expected"), [(True, "exp"), (False, "neg")])
+def test_tokens_that_the_output_ignores_are_ignored(masks_token: bool, expected: str, tmp_path: Path) -> None:
+    """The mask of the differing output also applies to intermediate values."""
+    proto, unmasked = parser.parse_model(MASKED), model(tmp_path)
+    onnx.save(proto, str(tmp_path / "m.onnx"))
+    np.save(tmp_path / "x.npy", np.array([[1, 2]], np.float32))
+    np.save(tmp_path / "mask.npy", np.array([[0 if masks_token else 1, 1]]))
+    inputs = {"x": str(tmp_path / "x.npy"), "attention_mask": str(tmp_path / "mask.npy")}
+    masked = replace(
+        unmasked,
+        proto=proto,
+        cases={"one": InputCase(name="one", origin="generated", inputs=inputs)},
+        masks={("one", "y"): OutputMask(inputs["attention_mask"], ones_keep=True)},
+    )
+    releases = PaddingReleases(tmp_path)
+    search = MismatchSearch(releases.submit, no_toolchain, releases.place)
+    named, _ = search.locate(masked, (comparison("1.18.1", difference(1.0)),))
+
+    assert [found.first and found.first.node for found in named] == [expected]
 
 
 def test_mismatches_of_another_size_are_another_fault(tmp_path: Path) -> None:
