@@ -119,3 +119,61 @@ def test_rounding_between_levels_is_not_a_mismatch(small: Repository) -> None:
     assert (report["findings"], report["undecided"]) == ([], [])
     assert 1e-5 < measured["value"] < measured["bound"] < 5e-3
     assert measured["bound_from"] == "measured"
+
+
+HALVES = """
+import torch
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.TransformerEncoderLayer(32, 4, 64, 0.0, activation="gelu", batch_first=True)
+        self.layer.linear1.weight.data *= 4
+        self.head = torch.nn.Linear(32, 8)
+
+    def forward(self, x):
+        return self.head(self.layer(x))
+
+def fine():
+    return Attention().half().eval(), (torch.randn(2, 6, 32).half(),)
+
+def value():
+    return fine()
+
+def linear():
+    return fine()
+
+if __name__ == "__main__":
+    for build in (fine, value, linear):
+        model, args = build()
+        if build is value:
+            model.layer.self_attn.in_proj_weight.data[64:] *= 1.01
+        if build is linear:
+            model.layer.linear2.weight.data *= 1.01
+        torch.onnx.export(
+            model, args, f"models/{build.__name__}.onnx", dynamo=True, external_data=False,
+            input_names=["x"], output_names=["y"],
+        )
+"""
+
+
+@pytest.mark.torch
+def test_float16_rounding_does_not_hide_faults(small: Repository, toolchain: Path) -> None:
+    """Weights of a float16 model that are 1 % off are found, although each output is within its tolerance."""
+    names = ("fine", "linear", "value")
+    small.write("net.py", HALVES)
+    models = "".join(f'\n[[model]]\npath = "models/{name}.onnx"\nsource = "net.py:{name}"\n' for name in names)
+    small.write(
+        "onnxgate.toml", f'{CONFIG.partition("[[model]]")[0]}{models}[toolchain]\npython = "{toolchain.as_posix()}"\n'
+    )
+    (small.folder / "models" / "small.onnx").unlink()
+    subprocess.run([toolchain, "-W", "ignore", "net.py"], cwd=small.folder, check=True, capture_output=True)
+    small.run("lock")
+    report = small.report("--stage", "parity", status=1)
+
+    assert [("source-mismatch", "models/linear.onnx"), ("source-mismatch", "models/value.onnx")] == [
+        (finding["rule"], finding["model"]) for finding in report["findings"]
+    ]
+    assert "dB in float32 (required: " in report["findings"][0]["message"]
+    assert report["skipped"] == []

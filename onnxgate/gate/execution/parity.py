@@ -31,13 +31,14 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.core.report import RATIO_METRICS, Measured
 from onnxgate.core.text import first_line, join_phrases, pluralize
-from onnxgate.evidence.parity import Comparison, Layer, find_mismatches, find_worst
+from onnxgate.evidence.parity import SOURCE, Comparison, Layer, find_mismatches, find_worst
 from onnxgate.evidence.runtime import ModelRuns, find_not_finite
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.mismatch_search import MismatchSearch, create_searched_model
 from onnxgate.gate.execution.model_noise import ModelNoise
 from onnxgate.gate.execution.source_noise import UnmeasurableError, read_source_noise
 from onnxgate.gate.execution.toolchain import StartedModel
+from onnxgate.gate.execution.widened_comparison import WidenedComparison, has_exact_weights
 from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.facts import ELEMENT_TYPES, ModelFacts, required_bytes
 from onnxgate.model.numeric_traits import NumericTraits
@@ -99,6 +100,8 @@ class OutputComparer:
             search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)
             searched = create_searched_model(self.settings, started, ran, model.masks)
             comparisons, unfound = search.locate(searched, comparisons)
+        widened, unwidened = self._compare_widened(model, started, reading, comparisons)
+        comparisons, skipped = (*comparisons, *widened), (*skipped, *unwidened)
         selected = started.prepared.planned.model
         quantized = QuantizedModel(selected, reading, started.cases, tuple(started.levels))
         with_float = FloatComparison(
@@ -137,6 +140,32 @@ class OutputComparer:
         return replace(model, noise=noise), ()
 
     def _measure_source(self, started: StartedModel, reading: ParsedModel, *, half: bool) -> NoiseMeasurement:
+        names = [value.name for value in reading.facts.outputs]
+        return read_source_noise(names, self._run_in_float64(started), half=half)
+
+    def _compare_widened(
+        self, model: ParityModel, started: StartedModel, reading: ParsedModel, comparisons: Sequence[Comparison]
+    ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
+        """Compare a float16 model with its source without most rounding, unless they already differ."""
+        traits = model.comparability
+        with_source = [it for it in comparisons if it.reference == SOURCE and it.pair == "source"]
+        if not traits.half or traits.bfloat16 or traits.quantized or traits.random or not with_source:
+            return (), ()
+        if model.tolerance or not has_exact_weights(reading.facts.operators) or any(map(find_mismatches, with_source)):
+            return (), ()
+        latest = max(with_source, key=lambda comparison: runtime_sort_key(comparison.runtime))
+        planned = next(planned for planned in started.levels if planned.name == latest.runtime)
+        widened = WidenedComparison(lambda planned, job: self.submit(planned, job, None), self.place)
+        path, cases = started.prepared.planned.model.absolute, started.prepared.fed.cases
+        try:
+            differences = widened.compare(path, planned, cases, self._run_in_float64(started))
+        except UnmeasurableError as error:
+            reason = f"differences within float16 rounding were not examined: {error}"
+            return (), (IncompleteCheck(Stage.PARITY, model.path, latest.runtime, reason, by_design=True),)
+        return (msgspec.structs.replace(latest, differences=differences),) if differences else (), ()
+
+    def _run_in_float64(self, started: StartedModel) -> Observation:
+        """Run the source in its own precision and in float64."""
         exporting = started.prepared.exporting
         if exporting is None or exporting.planned.source is None:
             raise UnmeasurableError("it was not exported in this check")
@@ -150,8 +179,7 @@ class OutputComparer:
             eager=True,
             float64=True,
         )
-        names = [value.name for value in reading.facts.outputs]
-        return read_source_noise(names, self.run_in_toolchain(job), half=half)
+        return self.run_in_toolchain(job)
 
     def _measure_model(
         self, started: StartedModel, ran: Sequence[ObservedRun], beyond: Comparison, traits: NumericTraits

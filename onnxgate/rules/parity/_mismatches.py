@@ -116,7 +116,11 @@ def _describe_difference(difference: Difference) -> str:
         case "not finite":
             return f"returns {position.partition(': ')[2]}"
         case "sqnr_db":
-            return f"has an SNR of {difference.value:.3g} dB (required: {difference.bound:.3g} dB, {required})"
+            precision = f" {difference.detail}" if difference.detail == "in float32" else ""
+            required = "default for float16" if precision else required
+            return (
+                f"has an SNR of {difference.value:.3g} dB{precision} (required: {difference.bound:.3g} dB, {required})"
+            )
         case "cosine":
             cosine, bound = _format_ratio(difference.value), _format_ratio(difference.bound)
             return f"has a cosine similarity of {cosine} (required: {bound}, {required})"

@@ -21,7 +21,7 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     export is wrong or stale. If the outputs of only one runtime differ, the cause is that runtime.
 
     ## What to do
-    - If the default tolerance is used, measure the rounding errors of the source: `onnxgate lock --measure MODEL`.
+    - If the rounding errors could not be measured in this check, measure them: `onnxgate lock --measure MODEL`.
     - Export the model again, and look for branches that depend on tensor values and for modules in training mode.
     - To accept the difference, set `tolerance = { rtol = 0, atol = 1e-3 }` for the model.
     """

@@ -1,0 +1,77 @@
+"""Copies of float16 models that compute in float32 with the same weights, and therefore with less rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+
+MAX_MODEL_BYTES = 1 << 29
+"""Maximum size of a float16 model in bytes; the copy is twice as large, and at most 2 GiB."""
+
+
+MAX_CONSTANT_ELEMENTS = 8
+_EXACT_BITS = 0b111
+"""Lowest bits of a float16 number, which are 0 for most numbers that float16 represents exactly, such as 0.5 or 3."""
+
+
+def write_widened_model(model: Path, path: Path, *, shifted: bool = False) -> bool:
+    """Write a copy of a float16 model that computes in float32; return False if the model is too large.
+
+    If `shifted`, rounded constants are replaced by the next float16 number, which shows the effect of their rounding.
+
+    Raises:
+        OSError: the model cannot be read, or the disk is full.
+        ValueError: the external data cannot be read.
+    """
+    proto = onnx.load(model)
+    if proto.ByteSize() > MAX_MODEL_BYTES:
+        return False
+    _Widening(shifted).widen(proto)
+    path.write_bytes(proto.SerializeToString())
+    return True
+
+
+class _Widening:
+    """Replaces the type float16 with float32 in the types, weights and attributes of a model."""
+
+    def __init__(self, shifted: bool) -> None:
+        self._shifted = shifted
+
+    def widen(self, proto: ModelProto) -> None:
+        self._graph(proto.graph)
+        for function in proto.functions:
+            self._nodes(function.node)
+            self._types(function.value_info)
+
+    def _graph(self, graph: GraphProto) -> None:
+        self._types((*graph.input, *graph.output, *graph.value_info))
+        for tensor in graph.initializer:
+            self._tensor(tensor)
+        self._nodes(graph.node)
+
+    def _types(self, values: Iterable[ValueInfoProto]) -> None:
+        for value in values:
+            if value.type.tensor_type.elem_type == TensorProto.FLOAT16:
+                value.type.tensor_type.elem_type = TensorProto.FLOAT
+
+    def _tensor(self, tensor: TensorProto) -> None:
+        if tensor.data_type != TensorProto.FLOAT16:
+            return
+        values = numpy_helper.to_array(tensor)
+        if self._shifted and values.size <= MAX_CONSTANT_ELEMENTS:
+            is_rounded = (values.view(np.uint16) & _EXACT_BITS) != 0
+            values = np.where(is_rounded, np.nextafter(values, np.float16(np.inf)), values)
+        tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float32), tensor.name))
+
+    def _nodes(self, nodes: Iterable[NodeProto]) -> None:
+        for attribute in (attribute for node in nodes for attribute in node.attribute):
+            if attribute.name in ("to", "dtype") and attribute.i == TensorProto.FLOAT16:
+                attribute.i = TensorProto.FLOAT
+            if attribute.type == AttributeProto.TENSOR:
+                self._tensor(attribute.t)
+            for graph in (*attribute.graphs, *([attribute.g] if attribute.type == AttributeProto.GRAPH else [])):
+                self._graph(graph)
