@@ -60,7 +60,9 @@ class ModelOnRuntime(msgspec.Struct, frozen=True):
         default_factory=dict
     )  # domain -> first release that supports its opset
     required: str = ALL_REQUIRED  # subject and verb of a sentence about the required runtimes
-    is_convertible: bool = True  # the installed onnx supports the model's opset of `ai.onnx`
+    # The installed onnx supports the model's opset of `ai.onnx`, and the newest opset that all required runtimes
+    # support has all operators of the model.
+    is_convertible: bool = True
     experimental: tuple[ExperimentalOperation, ...] = ()
     experimental_opsets: dict[str, int] = msgspec.field(
         default_factory=dict
@@ -91,6 +93,7 @@ class RefusedOperation(msgspec.Struct, frozen=True):
     about: str = ""  # distinguishes several problems with the same operator: "T=tensor(double)"
     ways: WaysOut = WaysOut()
     opset_too_new: bool = False  # the runtime does not support the opset, which may be the cause
+    extensions: tuple[str, ...] = ()  # of the target; none of them registers the operator
 
 
 class ExternalDataOnRuntime(msgspec.Struct, frozen=True):

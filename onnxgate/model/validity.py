@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -233,6 +233,13 @@ def _find_repeated(names: Sequence[str]) -> Iterator[str]:
         if name in unique:
             yield name
         unique.add(name)
+
+
+def find_missing_operators(names: Iterable[str], opset: int) -> list[str]:
+    """Return the operators of `ai.onnx` that an opset does not define, so that no conversion to it is possible."""
+    from onnx import defs
+
+    return [name for name in names if "." not in name and defs.has(name) and not defs.has(name, opset)]
 
 
 def supports_opset(opsets: Mapping[str, int]) -> bool:

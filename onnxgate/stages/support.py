@@ -31,7 +31,7 @@ from onnxgate.model.reading.external_data import (
 )
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_source_line
-from onnxgate.model.validity import CheckedModel, supports_opset
+from onnxgate.model.validity import CheckedModel, find_missing_operators, supports_opset
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
@@ -227,6 +227,9 @@ def _compare_limits(
     for data in supports:
         for domain, version in data.limits.opsets.items():
             common_opsets[domain] = min(version, common_opsets.get(domain, version))
+    common = common_opsets.get("ai.onnx", 0)
+    if is_convertible and facts.opsets.get("ai.onnx", 0) > common:
+        is_convertible = not find_missing_operators(facts.operators, common)
     for data in supports:
         newest, unreleased = data.limits.opsets, data.limits.dev_opsets
         imported = facts.needed_opsets.items()
@@ -287,7 +290,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 self.typed, data.implementation, data.limits, data.planned.providers, self.questionable_kinds
             )
             prediction = restrict_to_known(complete, data)
-            subjects += self._find_refused(data.name, prediction)
+            subjects += self._find_refused(data, prediction)
             subjects += self._find_unknown(data.name, prediction)
             if data.depth == "all" or prediction.verdict == "refused":
                 predictions[data.name] = prediction
@@ -311,7 +314,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 implemented.add(node.operation)
         return tuple(questionable)
 
-    def _find_refused(self, runtime: str, prediction: Prediction) -> Iterator[RefusedOperation]:
+    def _find_refused(self, data: RuntimeSupportData, prediction: Prediction) -> Iterator[RefusedOperation]:
         groups: dict[tuple[str, str], list[NodeProblem]] = {}
         for problem in prediction.found:
             if problem.miss is not None:
@@ -323,7 +326,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 rule=gap.rule,
                 model=self.model.path,
                 place=self._place(first),
-                runtime=runtime,
+                runtime=data.name,
                 problem=gap.problem,
                 detail=gap.detail,
                 operator=first.operation.label,
@@ -331,6 +334,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 nodes=self._describe_nodes(problem.node for problem in group),
                 ways=self._find_ways_out(gap, group),
                 opset_too_new=first.operation.domain in prediction.opsets_too_new,
+                extensions=data.planned.extensions,
             )
 
     def _find_ways_out(self, gap: SupportGap, group: Sequence[NodeProblem]) -> WaysOut:

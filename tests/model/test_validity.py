@@ -12,7 +12,7 @@ from onnx import TensorProto, numpy_helper
 
 from onnxgate.model.reading.structure import read_structure, read_view
 from onnxgate.model.reading.view import ModelView
-from onnxgate.model.validity import ModelFault, explain_unchecked, find_fault
+from onnxgate.model.validity import ModelFault, explain_unchecked, find_fault, find_missing_operators
 from tests.harness.models import make_external, parse, write
 from tests.model.equality.test_model_comparison import BRANCHES, FUNCTION
 
@@ -432,3 +432,11 @@ def test_inputs_of_subgraphs_must_fit(tmp_path: Path, shape: str, message: str |
 
     assert (message is None) == (fault is None or fault.harmless)
     assert fault is None or message is None or message in fault.message
+
+
+def test_operators_that_an_older_opset_lacks() -> None:
+    """A model with such an operator cannot be converted, so `onnxgate fix` is not suggested."""
+    names = ["Relu", "HardSwish", "com.microsoft.Gelu", "NotAnOperator"]
+
+    assert find_missing_operators(names, 12) == ["HardSwish"]
+    assert find_missing_operators(names, 14) == []

@@ -80,6 +80,8 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
         return "accept the finding with an `[[ignore]]` entry, because strings have no tolerance"
     if {difference.metric for difference in differences} & UNTOLERATED_METRICS:
         return "accept the finding with an `[[ignore]]` entry, because no tolerance allows this difference"
+    if not named and any(difference.bound_from == "config" for difference in differences):
+        return "raise the model's `tolerance` in the config if the difference is acceptable"
     if not named:
         return "set `tolerance` for the model if the difference is acceptable"
     keys = (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False) for name in named)

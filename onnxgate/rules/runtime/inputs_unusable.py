@@ -63,15 +63,25 @@ def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
             runs.place,
             f"output `{output}` cannot be checked with {_name_cases(cases)}: the source also returns only NaN",
             model=runs.model,
-            fix=INPUTS_FIX,
+            fix=_suggest_real_inputs(runs, output),
             on=OnRuntime(runs.runtime),
             identity=f"output {output}",
         )
 
 
+def _suggest_real_inputs(runs: ModelRuns, output: str) -> str:
+    """Return the fix of an output that is NaN; inputs that the user has set are not suggested again."""
+    attempt = next(attempt for attempt in runs.attempts if output in attempt.outputs.blank)
+    return _suggest_fix(attempt, runs) if attempt.case.origin in ("user", "source") else INPUTS_FIX
+
+
 def _suggest_fix(attempt: Attempt, runs: ModelRuns) -> str:
     if has_guessed_sizes(attempt, runs) and any(run.outcome == "completed" for run in runs.attempts):
         return "set `sizes` in `onnxgate.toml` if the model should support these sizes, or set `inputs`"
+    if attempt.case.origin == "user":
+        return f"correct the values in `{attempt.case.name}`, or remove it from the model's `inputs`"
+    if attempt.case.origin == "source":
+        return "correct the example inputs of the source"
     if attempt.case.sizes:
         return f"{INPUTS_FIX}, or set `sizes` that the model supports"
     return INPUTS_FIX

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
+from onnxgate.core.text import join_quoted
 from onnxgate.evidence.support import RefusedOperation
 from onnxgate.rules.definition import rule
 from onnxgate.rules.support._refusals import create_refusal_hits
@@ -24,9 +25,7 @@ def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
     - export without the operator, or
     - if only the opset import is missing, add it to the model.
     """
-    yield from create_refusal_hits(
-        subject,
-        "unknown-domain",
-        "add the package that registers the operator to the target's `extensions`, "
-        "or export the model without the operator",
-    )
+    fix = "add the package that registers the operator to the target's `extensions`"
+    if subject.extensions:
+        fix = f"add a package that registers the operator next to {join_quoted(subject.extensions)} in `extensions`"
+    yield from create_refusal_hits(subject, "unknown-domain", f"{fix}, or export the model without the operator")

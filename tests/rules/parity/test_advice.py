@@ -63,8 +63,12 @@ def test_measuring_is_not_suggested_twice(bound_from: Literal["config", "lock"])
     """Measuring is not suggested for measured and configured tolerances."""
     difference = msgspec.structs.replace(FAR, bound_from=bound_from)
     (hit,) = source_mismatch.judge(_comparison("source", difference))
+    acceptance = {
+        "config": "raise the model's `tolerance` in the config if the difference is acceptable",
+        "lock": "set `tolerance` for the model if the difference is acceptable",
+    }
 
-    assert hit.fix == "export the model again, or set `tolerance` for the model if the difference is acceptable"
+    assert hit.fix == f"export the model again, or {acceptance[bound_from]}"
 
 
 @pytest.mark.parametrize(
@@ -94,3 +98,11 @@ def test_number_of_allowed_elements_is_shown() -> None:
     assert describe_worst(_comparison("source", some)) == (
         "differs in 2 of 64 elements (allowed: 1, default for the data type) with `sizes batch=1`"
     )
+
+
+@pytest.mark.parametrize("metric", ["shape", "type", "outputs", "not finite"])
+def test_a_tolerance_is_not_suggested_if_none_accepts_the_difference(metric: str) -> None:
+    """A tolerance concerns values, but not shapes, types or NaN."""
+    (hit,) = runtime_mismatch.judge(_comparison("runtime", msgspec.structs.replace(FAR, metric=metric)))
+
+    assert hit.fix.endswith("with an `[[ignore]]` entry, because no tolerance allows this difference")
