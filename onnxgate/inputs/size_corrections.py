@@ -15,9 +15,14 @@ _ORIENTED = tuple(
         r"Got: (?P<actual>\d+),? Expected: (?P<required>\d+)",
         r"C: (?P<actual>\d+) kernel channels: (?P<required>\d+) group: 1\b",
         r"W: ?\{(?P<required>\d+),\d+\} K: (?P<actual>\d+)",
+        r"\[axis:\] == (?P<actual>\d+)\..* scale size of (?P<required>\d+)",
+        r"X\.shape=\{[\d,]*?(?P<actual>\d+)\} scale\.shape=\{(?P<required>\d+)\}",
     )
 )
-"""Patterns with the actual and the required size. Source: inputs, Conv and Gemm of ONNX Runtime 1.16–1.31."""
+"""Patterns with the actual and the required size.
+
+Source: inputs, Conv, Gemm and LayerNormalization of ONNX Runtime 1.19 and 1.31.
+"""
 _UNORIENTED = tuple(
     re.compile(pattern)
     for pattern in (
@@ -26,7 +31,7 @@ _UNORIENTED = tuple(
         r"(\d+) (?:!=|vs\.?|and) (\d+)",
     )
 )
-"""Patterns with two sizes that must be equal. Source: Concat, elementwise operators and others of 1.16–1.31."""
+"""Patterns with two sizes that must be equal. Source: Concat and elementwise operators of 1.19 and 1.31."""
 _SHAPE = re.compile(r"[{\[(](\d+(?:, ?\d+)*),?[}\])]")
 _REQUIRED_FIRST = re.compile(r"must have shape|[Ee]xpected(?: shape)?:? ?[{\[(]")
 

@@ -24,6 +24,10 @@ TEXTS = {
         {"n": 1, "f": 96},
         {"n": 1, "f": 80},
     ),
+    "Size of X.shape()[axis:] == 64. Size of scale and bias (if provided) must match this. Got scale size of 7 and bias"
+    " size of 0": ({"t": 96, "f": 64}, {"t": 96, "f": 7}),
+    "Scale and (optional) bias must match X.shape[axis:] or be NumPy-broadcastable to it. X.shape={1,96,64}"
+    " scale.shape={7} bias.shape={} and axis=2": ({"t": 96, "f": 64}, {"t": 96, "f": 7}),
     "GEMM: Dimension mismatch, W: {320,64} K: 640 N:64": ({"n": 1, "f": 64}, {"n": 1, "f": 32}),
 }
 
