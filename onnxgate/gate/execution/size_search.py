@@ -24,6 +24,11 @@ from onnxgate.stages.runtime import ObservedRun
 MAX_CORRECTIONS = 16
 """Maximum number of settings from error texts that are tried."""
 
+MAX_WEIGHT_SETTINGS = 8
+"""Maximum number of settings from the sizes of weights that are tried."""
+WEIGHT_AXES = {"MatMul": -2, "BatchNormalization": -1}
+"""Axis of the weight that must have the size of an axis of the data. Source: operator specifications of ONNX 1.21."""
+
 Setting = Mapping[str, int]
 Attempt = Callable[[str, Setting], Sequence[ObservedRun]]
 
@@ -45,8 +50,9 @@ def find_sizes(
 
     `attempt` tries one set of sizes on the newest runtime that ran any case. A crash or timeout ends the search.
     """
-    facts, states = reading.facts, find_state_axes(reading.facts.inputs, DataflowGraph(reading.view))
-    search = _SizeSearch(facts, model.settings.sizes, states, ran, attempt)
+    facts, graph = reading.facts, DataflowGraph(reading.view)
+    states = find_state_axes(facts.inputs, graph)
+    search = _SizeSearch(facts, graph, model.settings.sizes, states, ran, attempt)
     failing = _list_failing_bases(ran, eager)
     if not failing:
         return search.replace_variations(eager)
@@ -74,11 +80,13 @@ class _SizeSearch:
     def __init__(
         self,
         facts: ModelFacts,
+        graph: DataflowGraph,
         sizes: Mapping[str, Sequence[int]],
         states: StateAxes,
         ran: Sequence[ObservedRun],
         attempt: Attempt,
     ) -> None:
+        self._graph = graph
         self._facts, self._sizes, self._states, self._ran, self._attempt = facts, sizes, states, ran, attempt
         self._guessed = list_guessed_axes(facts.inputs, sizes)
         self._newest = max((name for name, _, _ in _case_results(ran)), key=runtime_sort_key, default="")
@@ -138,9 +146,20 @@ class _SizeSearch:
                 self._correct(result.failure.text, case.sizes)
         yield from self._select(dict(case.sizes) for case in sorted(completed, key=_is_not_from_source) if case.sizes)
         yield from self._select(self._take_corrections())
+        yield from self._select(self._list_weight_settings(dict(results[0][0].sizes)))
         for setting in list_alternative_settings(self._facts.inputs, self._sizes, self._states):
             yield from self._select([setting])
             yield from self._select(self._take_corrections())
+
+    def _list_weight_settings(self, base: dict[str, int]) -> list[dict[str, int]]:
+        """Return settings with the size of a weight for one axis, since some error texts do not contain this size."""
+        nodes = self._graph.nodes(WEIGHT_AXES)
+        dims = ((self._graph.dims(node.input[1]) or (), WEIGHT_AXES[node.op_type]) for node in nodes)
+        sizes = dict.fromkeys(shape[axis] for shape, axis in dims if len(shape) >= abs(axis))
+        leading = list_leading_axes(self._facts.inputs, self._states)
+        inner = [name for name in self._guessed if name not in leading]
+        settings = [{**base, name: size} for size in sizes if isinstance(size, int) and size for name in inner]
+        return settings[:MAX_WEIGHT_SETTINGS]
 
     def _select(self, settings: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
         for setting in settings:

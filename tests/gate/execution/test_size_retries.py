@@ -245,6 +245,20 @@ def test_size_in_the_error_text_is_tried_first(tmp_path: Path) -> None:
     assert _judged(done)[NEW] == {"sizes batch=1 samples=1234", "sizes batch=3 samples=1234"}
 
 
+def test_size_of_a_weight_is_tried(tmp_path: Path) -> None:
+    """The error text of `MatMul` names no sizes, so those of its weights are tried."""
+    done, _ = _execute(
+        tmp_path,
+        lambda _, sizes: sizes["features"] == 7,
+        model="""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[batch, features] x) => (float[batch, 1] y) <float[7, 1] w = {1, 2, 3, 4, 5, 6, 7}> {
+            y = MatMul(x, w) }""",
+        text="Compute MatMul dimension mismatch",
+    )
+
+    assert _judged(done)[NEW] == {"sizes batch=1 features=7", "sizes batch=3 features=7"}
+
+
 def test_attempts_are_bounded(tmp_path: Path) -> None:
     """Each attempt suggests other sizes, but their number is limited."""
     text = "mismatched dimensions of 1600 and 7; 8 by 9; 16 vs 17; 9 vs 10; 17 vs 18; 7 vs 8; 10 vs 11; 18 vs 19"
