@@ -1,0 +1,215 @@
+"""Ranked outputs: items match by value, and only items that rounding errors decide about are accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from onnxgate.numerics.ranking import (
+    ItemAgreement,
+    ItemBound,
+    align_items,
+    compare_items,
+    count_unexplained,
+    find_layout,
+    match_items,
+)
+
+Array = NDArray[Any]
+BOUNDS = {"boxes": ItemBound(1e-4, 1e-5), "scores": ItemBound(1e-4, 1e-5), "labels": ItemBound(0.0, 0.0)}
+AXES = dict.fromkeys(BOUNDS)
+
+
+def detections(count: int = 6) -> dict[str, Array]:
+    """Return boxes, scores in descending order and labels."""
+    generator = np.random.default_rng(0)
+    return {
+        "boxes": generator.uniform(0, 300, (count, 4)).astype(np.float32),
+        "scores": np.linspace(0.9, 0.4, count, dtype=np.float32),
+        "labels": np.arange(count) % 3,
+    }
+
+
+def pick(outputs: dict[str, Array], *items: int) -> dict[str, Array]:
+    """Return some items, in this order."""
+    return {name: array[list(items)] for name, array in outputs.items()}
+
+
+def compare(
+    candidate: dict[str, Array], reference: dict[str, Array], runs: Sequence[dict[str, Array]] = ()
+) -> ItemAgreement:
+    """Compare detections; `runs` are the candidate's outputs for nearly equal inputs."""
+    layout = find_layout(reference, AXES)
+    assert layout is not None
+    agreement = compare_items(layout, candidate, reference, BOUNDS, lambda attempt: runs if attempt == 0 else ())
+    assert agreement is not None
+    return agreement
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ({"boxes": (7, 4), "scores": (7,), "labels": (7,)}, (0, ("boxes", "scores", "labels"))),
+        ({"boxes": (2, 9, 4), "scores": (2, 9)}, (1, ("boxes", "scores"))),
+        ({"boxes": (1, 300, 6)}, (1, ("boxes",))),
+        ({"boxes": (5, 4), "masks": (5, 1, 28, 28), "labels": (5,)}, (0, ("boxes", "masks", "labels"))),
+    ],
+)
+def test_axis_of_the_items(shapes: dict[str, tuple[int, ...]], expected: tuple[int, tuple[str, ...]]) -> None:
+    """The items lie on the last axis that the outputs share, except the axis of the values of one item."""
+    layout = find_layout({name: np.zeros(shape) for name, shape in shapes.items()}, dict.fromkeys(shapes))
+
+    assert layout is not None
+    assert (layout.axis, layout.outputs) == expected
+
+
+def test_known_axis_of_the_items() -> None:
+    """Values and indices of a `TopK` have no axis for the values of one item."""
+    values = {"values": np.zeros((2, 5)), "indices": np.zeros((2, 5), np.int64)}
+    layout = find_layout(values, {"values": -1, "indices": -1})
+
+    assert layout is not None
+    assert layout.axis == 1
+
+
+def test_matching_is_as_large_as_possible() -> None:
+    """A near duplicate does not take the only counterpart of another item."""
+    reference, candidate = np.array([[1.0], [0.0]]), np.array([[2.0], [0.5], [1.5]])
+    matching = match_items(candidate, reference, np.full((2, 1), 0.6))
+
+    assert matching is not None
+    assert matching.pairs == {0: 2, 1: 1}
+
+
+@pytest.mark.parametrize(
+    ("output", "change", "detail"),
+    [
+        ("boxes", 1.0, "in `boxes`"),
+        ("labels", 1, "in `labels`"),
+        ("scores", 0.01, "in `scores`"),
+    ],
+)
+def test_wrong_values_are_found(output: str, change: float, detail: str) -> None:
+    """A box moved by a pixel, a wrong class and a wrong score are named, and only in the outputs that differ."""
+    reference, candidate = detections(), detections()
+    candidate[output][2] += np.array(change).astype(candidate[output].dtype)
+    agreement = compare(candidate, reference, [candidate] * 4)
+
+    assert agreement.wrong == 1
+    assert agreement.differing == {output}
+    assert detail in agreement.detail
+
+
+def test_swapped_labels_are_found() -> None:
+    """Labels that belong to other boxes differ, although each output has the right set of values."""
+    reference, candidate = detections(), detections()
+    candidate["labels"][[0, 1]] = candidate["labels"][[1, 0]]
+    agreement = compare(candidate, reference, [candidate])
+
+    assert agreement.wrong == 2
+    assert agreement.differing == {"labels"}
+
+
+@pytest.mark.parametrize("items", [(0, 2, 3, 4, 5), (0, 1, 2, 3, 4)], ids=["in the middle", "at the end"])
+def test_missing_box_is_found(items: tuple[int, ...]) -> None:
+    """A box that no run on nearly equal inputs lists is missing."""
+    agreement = compare(pick(detections(), *items), detections(), [pick(detections(), *items)] * 4)
+
+    assert agreement.wrong == 1
+    assert "is missing" in agreement.detail
+
+
+def test_additional_box_is_found() -> None:
+    """A box that all runs on nearly equal inputs list is wrong if the reference does not list it."""
+    agreement = compare(detections(), pick(detections(), 0, 1, 2, 4, 5), [detections()] * 4)
+
+    assert agreement.wrong == 1
+    assert "is not in the reference" in agreement.detail
+
+
+def test_reversed_order_is_found() -> None:
+    """Items that are not sorted by their score are in the wrong place."""
+    candidate = pick(detections(), 5, 4, 3, 2, 1, 0)
+
+    assert compare(candidate, detections(), [candidate]).wrong > 0
+
+
+def test_unstable_items_are_accepted() -> None:
+    """An item that nearly equal inputs add or remove is not compared; the number of items may differ."""
+    fewer = pick(detections(), 0, 1, 3, 4, 5)
+    for candidate, reference in ((fewer, detections()), (detections(), fewer)):
+        agreement = compare(candidate, reference, [detections(), fewer])
+
+        assert agreement.wrong == 0
+        assert agreement.unstable == 1
+        assert agreement.matched == 5
+        assert agreement.top_score == pytest.approx(0.7)
+
+
+def test_runs_far_from_the_candidate_prove_nothing() -> None:
+    """A run in which most items change does not show that a missing item is unstable."""
+    reference = detections()
+    far = {**detections(), "boxes": detections()["boxes"] + 5}
+    far = {name: np.concatenate([array, reference[name][2:3]]) for name, array in far.items()}
+    agreement = compare(pick(reference, 0, 1, 3, 4, 5), reference, [far] * 4)
+
+    assert agreement.wrong == 1
+
+
+def test_order_of_equal_scores_is_ignored() -> None:
+    """Items with scores within the tolerance may have any order."""
+    reference = {**detections(), "scores": np.full(6, 0.5, np.float32)}
+    reference["scores"][:3] += np.float32(1e-5)
+    candidate = pick(reference, 2, 1, 0, 3, 5, 4)
+    agreement = compare(candidate, reference)
+
+    assert agreement.wrong == 0
+    assert agreement.matched == 6
+
+
+def test_equal_scores_replace_each_other() -> None:
+    """Items with equal scores may be selected or not."""
+    every = {**detections(8), "scores": np.array([0.9, 0.8, *[0.5] * 6], np.float32)}
+    agreement = compare(pick(every, 0, 1, 2, 3, 4), pick(every, 0, 1, 2, 6, 7))
+
+    assert agreement.wrong == 0
+    assert agreement.matched == 3
+
+
+@pytest.mark.parametrize(("output", "change"), [("boxes", 1.0), ("labels", 3)])
+def test_all_wrong_items_with_equal_scores_are_found(output: str, change: float) -> None:
+    """If all scores are equal, the runs must list the boxes of the reference as often as those of the candidate."""
+    generator = np.random.default_rng(1)
+    every = {**detections(60), "scores": np.full(60, 0.2, np.float32)}
+    every["scores"][0] = 0.20001
+    wrong = {**every, output: every[output] + np.array(change).astype(every[output].dtype)}
+
+    def draw(outputs: dict[str, Array]) -> dict[str, Array]:
+        return pick(outputs, 0, *np.sort(generator.permutation(np.arange(1, 60))[:20]))
+
+    assert compare(draw(every), draw(every), [draw(every) for _ in range(20)]).wrong == 0
+    assert compare(draw(wrong), draw(every), [draw(wrong) for _ in range(20)]).wrong > 10
+
+
+def test_elements_that_change_with_rounding_errors() -> None:
+    """A label is accepted if a run on nearly equal inputs has the label of the reference."""
+    reference, candidate = np.array([1, 2, 3]), np.array([1, 5, 3])
+
+    assert count_unexplained(candidate, reference, ItemBound(0.0, 0.0), [np.array([7, 2, 3])]) == (0, 1)
+    assert count_unexplained(candidate, reference, ItemBound(0.0, 0.0), [np.array([1, 5, 3])]) == (1, 1)
+
+
+def test_noise_is_measured_between_the_same_items() -> None:
+    """Items that only one precision lists, and another order, do not count as noise."""
+    wide = detections()
+    narrow = pick({**wide, "boxes": wide["boxes"] + np.float32(1e-3)}, 1, 0, 2, 4, 5)
+    aligned = align_items(narrow, wide, AXES)
+
+    assert aligned is not None
+    assert np.abs(aligned[0]["boxes"] - aligned[1]["boxes"]).max() == pytest.approx(1e-3, rel=0.05)
+    assert np.array_equal(aligned[0]["labels"], aligned[1]["labels"])
+    assert len(aligned[0]["scores"]) == 5
