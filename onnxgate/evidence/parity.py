@@ -37,7 +37,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     case: str
     optimization: str
     agrees: bool
-    metric: str  # "worst_abs" | "mismatched elements" | "shape" | "type" | "outputs" | "not finite" | a ratio
+    metric: (
+        str  # "worst_abs", "mismatched elements", "differing items", "shape", "type", "outputs", "not finite", a ratio
+    )
     value: float
     bound: float
     bound_from: Literal["config", "lock", "type", "measured"]

@@ -51,7 +51,7 @@ JOB_TIME_S = 120.0
 SAME_FAULT_RATIO = 2.0
 """Mismatches in the same outputs are treated as one fault if their magnitudes differ by less than this factor."""
 PAIRS = ("source", "runtime", "optimization", "engine")
-ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
+ERROR_METRICS = ("worst_abs", "mismatched elements", "differing items", "not finite")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from onnxgate.evidence.runtime import ModelRuns, find_not_finite
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.mismatch_search import MismatchSearch, create_searched_model
 from onnxgate.gate.execution.model_noise import ModelNoise
+from onnxgate.gate.execution.nearby_runs import NearbyRuns
 from onnxgate.gate.execution.source_noise import UnmeasurableError, read_source_noise
 from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.execution.widened_comparison import WidenedComparison, has_exact_weights
@@ -89,12 +90,13 @@ class OutputComparer:
         unread = started.prepared.fed.unread
         skipped = (IncompleteCheck(Stage.PARITY, model.path, "", unread),) if unread else ()
         unusable = () if failed_runs.explain_no_completed_run(runs)[0] else failed_runs.find_undecided_cases(runs)
-        comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable)
+        nearby = NearbyRuns(self.submit, self.place, started, model.comparability.half)
+        comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable, nearby.run)
         beyond = [comparison for comparison in comparisons if exceeds_default(comparison)]
         if beyond:
             model, unmeasured = self._measure_noise(model, started, reading, ran, beyond)
             skipped = (*skipped, *unmeasured)
-            comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable)
+            comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable, nearby.run)
         unfound: tuple[IncompleteCheck, ...] = ()
         if any(map(find_mismatches, comparisons)):
             search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)

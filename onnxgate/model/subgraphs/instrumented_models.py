@@ -6,13 +6,13 @@ import math
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
-from onnx import GraphProto, ModelProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from onnxgate.core.files import link_or_copy, replace_atomically
 from onnxgate.model.reading.external_data import inspect_data_file, iter_data_locations
@@ -23,7 +23,7 @@ from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import declare_input, has_data_elsewhere, list_needed_values
 
 if TYPE_CHECKING:
-    from onnx import NodeProto, TensorProto
+    from onnx import NodeProto
 
 
 ISOLATED_SUFFIX = "#apart"
@@ -191,6 +191,77 @@ def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
         target = folder / location
         target.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(file.path, target)
+
+
+SELECTION_NOISE = "onnxgate:selection noise"
+"""Additional input of a model with noise: size of the noise, relative to each element."""
+SMALL_SCORE = 0.1
+"""Score with the same noise as all smaller scores, because a sigmoid or softmax has absolute rounding errors."""
+SELECTION_INPUTS = {"TopK": (0,), "NonMaxSuppression": (0, 1), "ArgMax": (0,), "ArgMin": (0,)}
+"""Inputs of selecting operators that contain scores or boxes."""
+
+
+def add_selection_noise(model: Path, folder: Path, seed: int) -> Path | None:
+    """Write a copy of a model that adds noise to the scores of each selection, to the new folder `folder`.
+
+    Return None if no node of the main graph selects items by float32 scores. The copy has the additional input
+    `SELECTION_NOISE`, a float32 scalar. Small scores get at least the noise of `SMALL_SCORE`.
+
+    Raises:
+        OSError: the data cannot be read, or the disk is full.
+    """
+    structure = read_structure(model)
+    kinds = _infer_element_types(structure)
+    noisy = {
+        name
+        for node in structure.graph.node
+        for position in SELECTION_INPUTS.get(node.op_type, ())
+        if position < len(node.input)
+        and kinds.get(name := node.input[position], TensorProto.FLOAT) == TensorProto.FLOAT
+    }
+    if not noisy:
+        return None
+    proto = onnx.load(str(model), load_external_data=False)
+    nodes = [*proto.graph.node]
+    del proto.graph.node[:]
+    declare_input(proto.graph, SELECTION_NOISE, TensorProto.FLOAT, ())
+    proto.graph.node.append(
+        onnx.helper.make_node("Constant", [], [f"{SELECTION_NOISE} least"], value_float=SMALL_SCORE)
+    )
+    added: set[str] = set()
+    for node in nodes:
+        for position in SELECTION_INPUTS.get(node.op_type, ()):
+            if position < len(node.input) and (name := node.input[position]) in noisy:
+                if name not in added:
+                    proto.graph.node.extend(_create_noise_nodes(name, seed))
+                    added.add(name)
+                node.input[position] = f"{name} with noise"
+        proto.graph.node.append(node)
+    folder.mkdir(parents=True)
+    onnx.save(proto, str(folder / "model.onnx"))
+    link_data(structure, model, folder)
+    return folder / "model.onnx"
+
+
+def _create_noise_nodes(name: str, seed: int) -> list[NodeProto]:
+    make = onnx.helper.make_node
+    size, uniform, scaled, noise = (f"{name} {part}" for part in ("size", "uniform", "scaled", "noise"))
+    return [
+        make("Abs", [name], [f"{name} magnitude"]),
+        make("Add", [f"{name} magnitude", f"{SELECTION_NOISE} least"], [size]),
+        make("RandomUniformLike", [name], [uniform], low=-1.0, high=1.0, seed=float(seed)),
+        make("Mul", [uniform, SELECTION_NOISE], [scaled]),
+        make("Mul", [scaled, size], [noise]),
+        make("Add", [name, noise], [f"{name} with noise"]),
+    ]
+
+
+def _infer_element_types(proto: ModelProto) -> dict[str, int]:
+    """Return the element types of the values of a model, as far as they are known."""
+    with suppress(onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
+        proto = onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False)
+    graph = proto.graph
+    return {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output, *graph.input)}
 
 
 def split_by_size(

@@ -72,6 +72,8 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
 
     Integer and boolean outputs need a tolerance that names the output. String outputs have no tolerance.
     """
+    if any(difference.metric == "differing items" for difference in differences):
+        return "accept the finding with an `[[ignore]]` entry"
     exact = [difference for difference in differences if difference.metric == "mismatched elements"]
     named = dict.fromkeys(  # the detail of a string output contains quotes: "at [0]: 'cat' instead of 'cut'"
         mismatch.output for mismatch in exact if not mismatch.detail.partition("]: ")[2].startswith(("'", '"'))
@@ -115,6 +117,8 @@ def _describe_difference(difference: Difference) -> str:
             elements = f"in {counted.removesuffix(' differ')}" if counted else position
             allowed = f" (allowed: {difference.bound:g}, {BOUND_SOURCES[difference.bound_from]})"
             return f"differs {elements}{allowed if difference.bound else ''}"
+        case "differing items":
+            return f"differs in {counted.removesuffix(' differ')}, such as {position}"
         case "not finite":
             return f"returns {position.partition(': ')[2]}"
         case "sqnr_db":

@@ -19,6 +19,7 @@ from onnxgate.inputs.dataflow import DataflowGraph
 from onnxgate.inputs.roles import find_mask_polarity
 from onnxgate.model.numeric_traits import NumericTraits, detect_numeric_traits
 from onnxgate.model.quantization_parameters import find_output_steps
+from onnxgate.model.ranked_outputs import RankedOutputs, find_ranked_outputs
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.numerics.agreement import MIN_HALF_DB, MIN_HALF_POWER, choose_bound, compare_arrays
 from onnxgate.numerics.quantization import (
@@ -68,6 +69,7 @@ class ParityModel:
     not_finite: frozenset[CaseOutput] = frozenset()  # outputs reported by the runtime stage
     scales: Mapping[str, OutputScale] = field(default_factory=dict)  # output -> usual scale over all cases
     noise: NoiseMeasurement | None = None  # rounding errors of the source, if they were measured in this check
+    ranked: tuple[RankedOutputs, ...] = ()
 
 
 def create_parity_model(
@@ -83,6 +85,7 @@ def create_parity_model(
         operators=frozenset(reading.facts.operators),
         steps=find_output_steps(reading.view, file),
         masks=find_output_masks(reading, cases),
+        ranked=find_ranked_outputs(reading.view),
     )
 
 

@@ -30,6 +30,7 @@ from onnxgate.stages.parity.output_comparison import (
     ParityModel,
     measure_difference,
 )
+from onnxgate.stages.parity.ranked_comparison import RankedComparison, RunNearby
 from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
@@ -57,18 +58,19 @@ def collect_evidence(
     runs: Sequence[ObservedRun],
     eager: Mapping[str, CaseResult] | None,
     unusable: Collection[str],
+    run_nearby: RunNearby | None = None,
 ) -> ParityEvidence:
     """Return all comparisons of one model, and the outputs that could not be compared, with reasons.
 
     `eager` are the outputs of the source, by case; None if the model has no source. `unusable` names the cases whose
-    inputs cannot be run.
+    inputs cannot be run. Without `run_nearby`, all items of ranked outputs count as stable.
     """
     outputs = collect_outputs(runs)
     names = {name for levels in outputs.values() for run in levels.values() for name in run.names}
     if outputs and all(map(model.comparability.is_random, names)):
         reason = f"all outputs depend on random operators ({join_quoted(model.comparability.random)})"
         return (), (IncompleteCheck(Stage.PARITY, model.path, "", reason, "", by_design=True),)
-    comparer = _OutputComparer(_with_scales(model, outputs))
+    comparer = _OutputComparer(_with_scales(model, outputs), run_nearby)
     if eager is not None:
         comparer.compare_with_source(outputs, eager)
     comparer.compare_with_reference(outputs, comparer.compare_levels(outputs))
@@ -148,6 +150,7 @@ class _OutputComparer:
     """Compares the outputs of one model, and collects the reasons for missing comparisons."""
 
     model: ParityModel
+    run_nearby: RunNearby | None = None
     comparisons: list[Comparison] = field(default_factory=list)
     reasons: dict[str, tuple[str, str]] = field(default_factory=dict)  # why a comparison is missing -> hint and cause
     by_design: set[str] = field(default_factory=set)  # reasons that do not make the check undecided
@@ -155,9 +158,16 @@ class _OutputComparer:
     uncertain: set[str] = field(default_factory=set)  # outputs with too few labels for a verdict
     negligible: dict[tuple[PairKind, str], str] = field(default_factory=dict)  # outputs that zeros would match
     significant: set[tuple[PairKind, str]] = field(default_factory=set)  # outputs that are significant in some case
+    ranked: RankedComparison = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Create the comparison of ranked outputs."""
+        self.ranked = RankedComparison(self.model, self.run_nearby)
 
     def evidence(self) -> ParityEvidence:
         """Return the comparisons and the incomplete checks."""
+        self.reasons |= dict.fromkeys(self.ranked.notes, ("", ""))
+        self.by_design |= self.ranked.notes.keys()
         return tuple(self.comparisons), tuple(
             IncompleteCheck(
                 Stage.PARITY, self.model.path, "", reason, hint, by_design=reason in self.by_design, cause=cause
@@ -218,10 +228,10 @@ class _OutputComparer:
             )
             return
         pair: PairKind = "source" if is_onnxruntime(runtime) else "engine"
-        for name, reference in zip(outputs.names, source.outputs, strict=True):
-            for difference in self._compare((case, name), level, pair, outputs.paths[case, name], reference):
-                self.covered.add((runtime, case, name))
-                yield difference
+        references = dict(zip(outputs.names, source.outputs, strict=True))
+        for difference in self._compare_run(pair, runtime, level, case, outputs, references):
+            self.covered.add((runtime, case, difference.output))
+            yield difference
 
     def compare_levels(self, runs: OutputsByRuntime) -> set[tuple[str, str, str]]:
         """Compare `all` with `disabled` on each runtime; return the (runtime, case, output) triples that differ."""
@@ -267,9 +277,35 @@ class _OutputComparer:
         self, pair: PairKind, runtime: str, level: str, outputs: RunOutputs, reference: RunOutputs
     ) -> Iterator[Difference]:
         """Compare the outputs that both runs have, except outputs compared with the source."""
-        for key, path in outputs.paths.items():
-            if key in reference.paths and (runtime, *key) not in self.covered:
-                yield from self._compare(key, level, pair, path, reference.paths[key])
+        for case in dict.fromkeys(case for case, _ in outputs.paths):
+            references = {
+                name: path
+                for (of_case, name), path in reference.paths.items()
+                if of_case == case and (runtime, case, name) not in self.covered
+            }
+            yield from self._compare_run(pair, runtime, level, case, outputs, references)
+
+    def _compare_run(
+        self,
+        pair: PairKind,
+        runtime: str,
+        level: str,
+        case: str,
+        outputs: RunOutputs,
+        references: Mapping[str, str | None],
+    ) -> list[Difference]:
+        """Compare the outputs of one case with references that have the same names."""
+        candidate = {name: path for (of_case, name), path in outputs.paths.items() if of_case == case}
+        differences = [
+            difference
+            for name, path in candidate.items()
+            if name in references
+            for difference in self._compare((case, name), level, pair, path, references[name])
+        ]
+        if not self.model.ranked:
+            return differences
+        ours, theirs = ({name: path for name, path in it.items() if path} for it in (candidate, references))
+        return self.ranked.settle(runtime, differences, ours, theirs)
 
     def add(self, pair: PairKind, runtime: str, reference: str, differences: Sequence[Difference]) -> None:
         """Add a comparison, unless nothing was compared."""
