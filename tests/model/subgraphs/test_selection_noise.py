@@ -1,0 +1,38 @@
+"""Models with noise in the scores of their selections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx.parser
+
+from onnxgate.model.subgraphs.instrumented_models import SELECTION_NOISE, add_selection_noise
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[b, n] x) => (float[b, m] v, int64[b, m] i) {
+  s = Sigmoid(x)  k = Constant<value_ints = [5]>()  v, i = TopK(s, k) }"""
+
+
+def write(folder: Path, text: str) -> Path:
+    """Write a model."""
+    onnx.save(onnx.parser.parse_model(text), str(folder / "m.onnx"))
+    return folder / "m.onnx"
+
+
+def test_scores_get_noise(tmp_path: Path) -> None:
+    """Only the selection reads the scores with noise, and the size of the noise is an input."""
+    path = add_selection_noise(write(tmp_path, TEXT), tmp_path / "noisy", seed=1)
+
+    assert path is not None
+    model = onnx.load(str(path))
+    onnx.checker.check_model(model, full_check=True)
+    assert [value.name for value in model.graph.input] == ["x", SELECTION_NOISE]
+    assert [list(node.input) for node in model.graph.node if node.op_type == "TopK"] == [["s with noise", "k"]]
+
+
+def test_model_without_selected_scores(tmp_path: Path) -> None:
+    """A model without a selection by float32 scores does not get noise."""
+    integers = TEXT.replace("float[b, n] x", "int64[b, n] x").replace("float[b, m]", "int64[b, m]")
+    path = write(tmp_path, integers.replace("Sigmoid", "Identity"))
+
+    assert add_selection_noise(path, tmp_path / "noisy", seed=1) is None

@@ -1,0 +1,36 @@
+"""Ranked outputs in the parity stage: unstable items are reported as not compared, all other items must agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.model.ranked_outputs import RankedOutputs
+from onnxgate.stages.parity.output_comparison import ParityModel
+from onnxgate.stages.parity.stage import collect_evidence
+from tests.harness.recorded_runs import NEW, OLD, PLACE, case, done, ran, saved
+
+MODEL = ParityModel("m.onnx", PLACE, NumericTraits(), None, None, ranked=(RankedOutputs({"y": None, "z": None}),))
+BOXES = np.array([[1.0, 2.0], [30.0, 40.0], [5.0, 6.0]], np.float32)
+SCORES = np.array([0.9, 0.5, 0.2], np.float32)
+
+
+@pytest.mark.parametrize(("is_unstable", "expected"), [(True, []), (False, ["y", "z"])])
+def test_fewer_items(tmp_path: Path, is_unstable: bool, expected: list[str]) -> None:
+    """An item that one runtime does not list is accepted, with a note, if nearly equal inputs make it appear."""
+    runs = [
+        ran(runtime, "all", done(saved(tmp_path, BOXES[:count], SCORES[:count])), cases=(case(1),))
+        for runtime, count in ((OLD, 2), (NEW, 3))
+    ]
+    count = 3 if is_unstable else 2
+    again = dict(zip("yz", saved(tmp_path, BOXES[:count], SCORES[:count]).outputs, strict=True))
+    nearby = {name: path for name, path in again.items() if path is not None}
+    (comparison,), undone = collect_evidence(MODEL, runs, None, (), lambda *key: [nearby])
+    notes = ["1 of 3 items of outputs `y`, `z` change with rounding errors (scores up to 0.2) and were not compared"]
+
+    assert [it.output for it in comparison.differences if not it.agrees] == expected
+    assert [reason.reason for reason in undone] == (notes if is_unstable else [])
+    assert all(reason.by_design for reason in undone)
