@@ -24,10 +24,19 @@ _FIXES = {
     "accepted": "if other engines must load the model, export it again with a current exporter; otherwise, ignore the "
     "finding, because all known releases of ONNX Runtime accept the model",
     "output shape": "run `onnxgate fix {model}` to add the inferred shape, or export the model with this shape",
-    "declared shape": "run `onnxgate fix --rule output-shape-wrong {model}` if an output has this shape, or export the "
-    "model again without shapes of intermediate values",
     "input shape": "export the model so that it declares the rank of this input and names its dynamic axes",
 }
+
+_FIXES_BY_TEXT = {
+    "two nodes are named": "rename one of the nodes, or remove its name, which is optional",
+    "must be topologically sorted": "sort the nodes with `onnx_ir.passes.common.TopologicalSortPass`, or add the node "
+    "that produces the missing value",
+    "Field 'type' of 'value_info'": "run `onnxgate fix {model}` to add the inferred type, or export the model again",
+    "Incompatible dimensions": "correct the shapes of the inputs and weights of the node, or export the model again",
+    "existing shape differ": "run `onnxgate fix --rule output-shape-wrong {model}` if an output has this shape, or "
+    "export the model again without shapes of intermediate values",
+}
+"""Text in the message of a fault -> its fix."""
 
 
 @rule(ModelFile, "invalid-model", level=Level.ERROR, since="0.1.0", blocks_run=False)
@@ -48,14 +57,14 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     fault = subject.graph.invalid
     if fault is None:
         return
-    about = "declared shape" if "existing shape differ" in fault.message else fault.about
+    by_text = next((fix for text, fix in _FIXES_BY_TEXT.items() if text in fault.message), DEFAULT_FIX)
     named = f"node `{fault.node}`: " if fault.node else ""
     yield Hit(
         subject.graph.place or subject.place,
         f"is not valid ONNX: {named}{fault.message}",
         model=subject.path,
         node=fault.node,
-        fix=_FIXES.get(about, DEFAULT_FIX).format(model=shlex.quote(subject.path)),
+        fix=_FIXES.get(fault.about, by_text).format(model=shlex.quote(subject.path)),
         level=Level.WARNING if fault.harmless else None,
         relations=(
             *follows_from(*RULES_BY_SUBJECT.get(fault.about, ())),

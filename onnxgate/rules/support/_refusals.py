@@ -63,10 +63,12 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             return f"cast the {noun} {names} of `{subject.operator}` to `{to}`{result}{remark}"
         case FunctionExpansion():
             return f"replace `{subject.operator}` with the operators of its ONNX function definition"
-        case OperatorReplacement(domain, name, _, attributes):
+        case OperatorReplacement(domain, name, inputs, attributes):
             words = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
             operator = name if domain == "ai.onnx" else f"{domain}.{name}"
-            return f"use `{operator}` instead{f', with {words}' if words else ''}"
+            order = ", ".join("empty" if place is None else str(place + 1) for place in inputs or ())
+            with_inputs = f"; its inputs are the current inputs ({order})" if order else ""
+            return f"use `{operator}` instead{f', with {words}' if words else ''}{with_inputs}"
         case DomainImport(domain, version):
             scope = "the local function" if subject.nodes.function else "the model"
             return f"import version {version} of domain `{domain}` in {scope}"

@@ -1,0 +1,28 @@
+"""Fixes of `invalid-model` that fit the fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.core.findings import Place
+from onnxgate.evidence.file import GraphFaults, ModelFile
+from onnxgate.model.validity import ModelFault
+from onnxgate.rules.file.invalid_model import DEFAULT_FIX, invalid_model
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("two nodes are named `a`", "rename one of the nodes, or remove its name, which is optional"),
+        ("Field 'type' of 'value_info' is required but missing.", "run `onnxgate fix m.onnx` to add the inferred type"),
+        ("Nodes in a graph must be topologically sorted, however", "sort the nodes with `onnx_ir"),
+        ("Inferred shape and existing shape differ in rank: (2) vs (1)", "run `onnxgate fix --rule output-shape-wrong"),
+        ("another fault", DEFAULT_FIX),
+    ],
+)
+def test_the_fix_fits_the_fault(message: str, expected: str) -> None:
+    """A new export is suggested only if nothing simpler is known."""
+    fault = ModelFault(message, "", harmless=False, about="")
+    (hit,) = invalid_model.judge(ModelFile("m.onnx", Place("m.onnx"), graph=GraphFaults(invalid=fault)))
+
+    assert hit.fix.startswith(expected)
