@@ -101,3 +101,48 @@ def test_recurrent_layers(project: Asker, first: bool, length: int) -> None:
     project.write("m.py", text.replace("FIRST", str(first)))
 
     assert project.ask("m.py:build", float64=False)["details"]["recurrent"] == {"`encoder` (`nn.LSTM`)": length}
+
+
+CACHE = """
+    import torch
+    from torch.utils import _pytree
+
+    class Cache:
+        def __init__(self, keys, values):
+            self.device = keys[0].device
+            self.keys, self.values = keys, values
+
+    _pytree.register_pytree_node(
+        Cache, lambda cache: ([cache.keys, cache.values], None), lambda parts, _: Cache(*parts),
+        serialized_type_name="m.Cache",
+        flatten_with_keys_fn=lambda cache: (
+            [(_pytree.GetAttrKey("keys"), cache.keys), (_pytree.GetAttrKey("values"), cache.values)], None
+        ),
+    )
+
+    class M(torch.nn.Module):
+        def forward(self, x, cache):
+            keys, values = torch.cat([cache.keys[0], x], 1), torch.cat([cache.values[0], x], 1)
+            return x @ keys.transpose(1, 2) @ values
+
+    def build():
+        past = torch.ones(2, 3, 4)
+        shapes = {"x": {0: "batch", 1: "time"}, "cache": [[{0: "batch", 1: "past"}], [{0: "batch", 1: "past"}]]}
+        return {"model": M().eval(), "args": (torch.ones(2, 5, 4), Cache([past], [past * 2])), "dynamic_shapes": shapes}
+"""
+
+
+def test_registered_class_as_input(project: Asker) -> None:
+    """An object of a registered class, such as a cache of transformers, becomes one input for each of its tensors."""
+    project.write("m.py", CACHE)
+    arrays = {"x": (2, 5, 4), "cache_0_0": (2, 3, 4), "cache_1_0": (2, 3, 4)}
+    case = project.case("a", **{name: np.ones(shape, np.float32) for name, shape in arrays.items()})
+    result = project.ask("m.py:build", float64=False, cases=[case])
+
+    assert result["failure"] is None
+    assert len(result["input_names"]) == len(result["sample"]) == 3
+    assert [(axis["input"], axis["axis"], axis["name"]) for axis in result["details"]["axes"]] == [
+        *((0, 0, "batch"), (0, 1, "time")),
+        *((1, 0, "batch"), (1, 1, "past"), (2, 0, "batch"), (2, 1, "past")),
+    ]
+    assert [run["failure"] for run in result["eager"]] == [None, None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import itertools
 from functools import partial
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -240,11 +241,26 @@ def find_requested_axes(recipe: SourceResult, call: ModuleCall) -> List[Requeste
 
 def leaves_by_parameter(call: ModuleCall) -> Dict[str, Any]:
     """Return the argument for each parameter of the module, with leaves replaced by their positions."""
-    args, kwargs = _pytree.tree_unflatten(list(range(len(call.leaves))), call.spec)
+    args, kwargs = _number_leaves(call.spec, itertools.count())
     try:
         return dict(inspect.signature(call.module.forward).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):  # the call itself reports the error
         return {}
+
+
+def _number_leaves(spec: Any, numbers: Iterator[int]) -> Any:
+    """Return the structure of arguments, with leaves replaced by their positions.
+
+    An object of another registered class, such as a cache of transformers, is a list of its parts, as in
+    `dynamic_shapes`: its own constructor does not accept positions.
+    """
+    if spec.type is None:
+        return next(numbers)
+    children = spec.children() if hasattr(spec, "children") else spec.children_specs  # a method since torch 2.9
+    parts = [_number_leaves(part, numbers) for part in children]
+    if spec.type is dict:
+        return dict(zip(spec.context, parts))  # noqa: B905 - new in Python 3.10
+    return tuple(parts) if spec.type is tuple else parts
 
 
 def parameter_names(call: ModuleCall) -> List[str]:
