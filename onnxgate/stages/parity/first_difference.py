@@ -403,7 +403,24 @@ def match_fresh_export(committed: ModelProto, model: Path, path: Path) -> FreshE
     except (OSError, UnreadableModel):
         return None
     matching = GraphComparison(ModelView(committed), model, view, path)
-    return FreshExport(path, view.proto, matching.values, tuple(matching.weights))
+    names = matching.values | _match_changed_nodes(committed, view.proto, matching.values)
+    return FreshExport(path, view.proto, names, tuple(matching.weights))
+
+
+def _match_changed_nodes(committed: ModelProto, fresh: ModelProto, matched: Mapping[str, str]) -> dict[str, str]:
+    """Match outputs of nodes that differ, such as another operator: they have the same name and a common input."""
+    makers = {name: node for node in fresh.graph.node for name in node.output if name}
+    for name in matched.values():
+        makers.pop(name, None)
+    alive = find_live_values(fresh.graph)
+    return {
+        name: name
+        for node in committed.graph.node
+        for name in node.output
+        if name in makers
+        and name not in matched
+        and not alive.intersection(makers[name].input).isdisjoint(map(matched.get, node.input))
+    }
 
 
 def describe_differing_weight(

@@ -25,6 +25,7 @@ from onnxgate.stages.parity.first_difference import (
     SearchSide,
     create_first_difference,
     create_search_mask,
+    match_fresh_export,
     search_across_levels,
     search_origin,
 )
@@ -214,6 +215,19 @@ def test_fused_nodes(tmp_path: Path) -> None:
 
     assert first is not None
     assert (proto.graph.node[first.node].name, first.fused) == ("sub", True)
+
+
+@pytest.mark.parametrize(("changed", "matches"), [("[exp] b = Sin(a)", True), ("[exp] b = Sin(w)", False)])
+def test_outputs_of_a_changed_node_are_matched(changed: str, matches: bool, tmp_path: Path) -> None:
+    """A node with another operator is compared with the node of the fresh export that has its name and an input."""
+    onnx.save(parser.parse_model(CHAIN), str(tmp_path / "fresh.onnx"))
+    committed = parser.parse_model(CHAIN.replace("[exp] b = Exp(a)", changed))
+    onnx.save(committed, str(tmp_path / "m.onnx"))
+    fresh = match_fresh_export(committed, tmp_path / "m.onnx", tmp_path / "fresh.onnx")
+
+    assert fresh is not None
+    assert fresh.names["a"] == "a"
+    assert ("b" in fresh.names) == matches
 
 
 PICKING = """<ir_version: 8, opset_import: ["" : 18]>
