@@ -79,7 +79,7 @@ def test_every_figure_has_its_bound(repository: Repository) -> None:
     }
 
     assert {Path(figure["model"]).stem for figure in figures} == {"bad", "dynamic", "good", "operators", "spoiled"}
-    assert bounds == {("sqnr_db", 20.0, "type"), ("cosine", 0.99, "type"), ("top1", 0.98, "type")}
+    assert bounds == {("sqnr_db", 20.0, "type"), ("cosine", 0.99, "type")}  # too few rows for top-1 agreement
 
 
 def test_measured_values_are_the_bounds(repository: Repository) -> None:
