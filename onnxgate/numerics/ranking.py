@@ -351,13 +351,15 @@ class _ItemComparison:
                 count[0] += 1
                 count[1] += item not in left[index].missing
         expected = self._estimate_coverage(differing, runs)
+        if expected is None:  # equal scores do not make the selection unstable
+            return False
         missing, found = (sum(parts) for parts in zip(*counts.values(), strict=True)) if counts else (0, 0)
         if missing * expected >= MIN_EXPECTED_ITEMS and found < MIN_LISTED_RATIO * missing * expected:
             return False
         return all(found or missing * expected < 2 * MIN_EXPECTED_ITEMS for missing, found in counts.values())
 
-    def _estimate_coverage(self, differing: Sequence[_OpenItems], runs: Sequence[Array]) -> float:
-        """Return the usual share of the items of one run that other runs list; runs like the candidate are ignored."""
+    def _estimate_coverage(self, differing: Sequence[_OpenItems], runs: Sequence[Array]) -> float | None:
+        """Return the usual share of the items of one run that other runs list; None if no run has another selection."""
         extra = [(index, self.candidate[index][item]) for index, items in enumerate(differing) for item in items.extra]
         loose = [allowed.max(axis=0, initial=0.0) for allowed in self.allowed]
 
@@ -373,7 +375,7 @@ class _ItemComparison:
             )
             for run in unlike
         ]
-        return float(np.median(shares)) if shares else 0.0
+        return float(np.median(shares)) if shares else None
 
     def _drop_unstable(self, index: int, items: _OpenItems, runs: Sequence[Array]) -> _OpenItems:
         """Remove the items that are listed, missing or in another place if the inputs differ by rounding errors."""

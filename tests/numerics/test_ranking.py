@@ -174,7 +174,7 @@ def test_order_of_equal_scores_is_ignored() -> None:
 def test_equal_scores_replace_each_other() -> None:
     """Items with equal scores may be selected or not."""
     every = {**detections(8), "scores": np.array([0.9, 0.8, *[0.5] * 6], np.float32)}
-    agreement = compare(pick(every, 0, 1, 2, 3, 4), pick(every, 0, 1, 2, 6, 7))
+    agreement = compare(pick(every, 0, 1, 2, 3, 4), pick(every, 0, 1, 2, 6, 7), [pick(every, 0, 1, 2, 5)])
 
     assert agreement.wrong == 0
     assert agreement.matched == 3
@@ -213,3 +213,11 @@ def test_noise_is_measured_between_the_same_items() -> None:
     assert np.abs(aligned[0]["boxes"] - aligned[1]["boxes"]).max() == pytest.approx(1e-3, rel=0.05)
     assert np.array_equal(aligned[0]["labels"], aligned[1]["labels"])
     assert len(aligned[0]["scores"]) == 5
+
+
+def test_equal_scores_alone_prove_nothing() -> None:
+    """If nearly equal inputs never change the selection, a wrong box is found although all scores are equal."""
+    reference = {**detections(), "scores": np.array([0.6, *[0.5] * 5], np.float32)}
+    candidate = {**reference, "boxes": reference["boxes"] + np.eye(6, 4, dtype=np.float32)[[5, 5, 0, 5, 5, 5]]}
+
+    assert compare(candidate, reference, [candidate] * 4).wrong == 1
