@@ -29,6 +29,7 @@ from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.model.subgraphs.node_context import draw_named_nodes
+from onnxgate.project.config.loader import UNKNOWN_NAME_FIX
 from onnxgate.project.plan import locked_runtimes, report_runtime
 
 
@@ -169,7 +170,9 @@ def _cell_state(
 
 
 def _is_undone_for(undone: IncompleteCheck, model: str, runtime: str, stages: Collection[Stage]) -> bool:
-    return undone.stage in stages and undone.model in ("", model) and undone.runtime in ("", runtime)
+    is_concerned = undone.model in ("", model) and undone.runtime in ("", runtime)
+    # A wrong name in the config prevents no run.
+    return undone.stage in stages and is_concerned and undone.hint != UNKNOWN_NAME_FIX
 
 
 def _counts(outcome: GateOutcome) -> dict[str, int]:

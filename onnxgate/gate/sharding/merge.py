@@ -81,14 +81,6 @@ def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
     undecided = (*_merge_not_done([*not_decided, *unknown_names]), *gaps)
     skipped = _merge_not_done(part for report in reports for part in report.skipped)
     cells = _by_model(cell for report in reports for cell in report.cells)
-    if "runtime" in first.stages:
-        undecided_models = {it.model for it in unknown_names}
-        cells = tuple(
-            replace(cell, state="undecided")
-            if cell.model in undecided_models and cell.state not in {"fail", "pass", "warning"}
-            else cell
-            for cell in cells
-        )
     used = {runtime for report in reports for runtime in report.runtimes}
     verdict, exit_status = decide_verdict(findings, bool(undecided), fail_on)
     counts = _count(reports, findings, cells, undecided, skipped)
