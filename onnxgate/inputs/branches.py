@@ -147,6 +147,7 @@ class BranchGraph:
         copy.CopyFrom(self._model.proto)
         graphs = {id(view): other.proto for view, other in zip(self._model.graphs, ModelView(copy).graphs, strict=True)}
         evaluation = _Evaluation(self, {}, lambda _: None, NO_VALUES)
+        self._shapes[()] = {}  # constants may not depend on shapes that are inferred from the result
         for scope in _list_scopes(self.main):
             graph = graphs[id(scope.graph)]
             del graph.value_info[:]
@@ -155,6 +156,7 @@ class BranchGraph:
             for node, other in zip(scope.graph.nodes, graph.node, strict=True):
                 if node.operator[1] in FOLDED_OPERATORS:
                     _fold_node(other, graph, evaluation.constants(node, scope))
+        del self._shapes[()]
         self._folded = copy
         return copy
 

@@ -57,6 +57,12 @@ CONDITIONS = {
         [{}, {"n": 2}],
     ),
     "size": ("", "int64[1] k = {7}", "s = Shape(x) c = Equal(s, k)", [{}]),
+    "size of a reshaped value": (
+        "",
+        "int64[1] k = {7}",
+        "r = Relu(x) s = Shape(r) q = Reshape(r, s) p = Shape(q) c = Equal(p, k)",
+        [{}],
+    ),
     "result of another branch": (
         "bool t",
         "",
