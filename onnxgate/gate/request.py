@@ -356,7 +356,7 @@ def join_executions(results: Iterable[ExecutionResult]) -> ExecutionResult:
 
 def apply_runs(judged: Sequence[RuleHit], execution: ExecutionResult) -> list[RuleHit]:
     """Drop hits that a run has made obsolete, and limit hits that the runs decide to what the runs confirm."""
-    accepted = execution.ran - {(runs.model, runs.runtime) for runs in execution.faulty}
+    accepted = execution.completed - {(runs.model, runs.runtime) for runs in execution.faulty}
     refused = {(it.hit.model, it.hit.runtime) for it in judged if it.stage is Stage.SUPPORT and it.level is Level.ERROR}
     resulting: list[RuleHit] = []
     for rule_hit in judged:
@@ -373,8 +373,8 @@ def _limit_to_failures(
 ) -> Iterator[RuleHit]:
     """Yield the hit for each deciding runtime that is not known to run the model, or a warning if there is none.
 
-    `accepted` contains the (model, runtime) pairs that ran. If there are any, pairs that are predicted to fail for
-    another reason, in `refused`, do not count as failures.
+    `accepted` contains the (model, runtime) pairs that completed all cases. If there are any, pairs that are predicted
+    to fail for another reason, in `refused`, do not count as failures.
     """
     hit, runtimes = rule_hit.hit, rule_hit.hit.deciding_runtimes
     accepting = [name for name in runtimes if (hit.model, name) in accepted]

@@ -86,7 +86,12 @@ class Benchmarks:
             raced = list(self._race(model, cases, budget, name, file)) if file is not None else []
         except MissingAtRevisionError as error:
             undone = IncompleteCheck(
-                Stage.RUNTIME, path, "", f"the relative budget could not be checked: {error.reason}", error.hint
+                Stage.RUNTIME,
+                path,
+                "",
+                f"the relative budget could not be checked: {error.reason}",
+                error.hint,
+                prevents_run=False,
             )
             return StepResult(skipped=(undone,)) if error.is_new else StepResult(undone=(undone,))
         return StepResult(
@@ -193,7 +198,8 @@ def compute_memory_ratio(result: BenchmarkResult, allowed: float) -> MeasuredRat
 def _report_noise(raced: Raced) -> IncompleteCheck:
     what = "run time" if raced.measure == "time" else "peak memory"
     reason = f"measurements vary too much to check the limit of {raced.budget:g} times the {what} of {raced.baseline}"
-    return IncompleteCheck(Stage.RUNTIME, raced.model, raced.runtime, reason, "re-run the check on an idle machine")
+    hint = "re-run the check on an idle machine"
+    return IncompleteCheck(Stage.RUNTIME, raced.model, raced.runtime, reason, hint, prevents_run=False)
 
 
 def report_ratio(raced: Raced) -> list[Measured]:

@@ -361,12 +361,12 @@ def explain_missing_reference(
     model: str, observation: Observation, stages: Collection[Stage], folder: Path
 ) -> IncompleteCheck:
     """Return why outputs of the source are missing. The export stage, if selected, reports failed exports itself."""
-    failed = ""
+    failed = cause = ""
     match observation:
         case Unavailable(reason=reason, hint=hint):
             return IncompleteCheck(Stage.PARITY, model, "", reason, hint)
         case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
-            failed = failure.summary
+            failed, cause = failure.summary, NO_SOURCE_OUTPUTS
             if fault := export_stage.find_failure_cause(failure, folder):
                 return IncompleteCheck(Stage.PARITY, model, "", fault.message, fault.hint)
         case Crashed(signal=signal, during=during):
@@ -375,8 +375,7 @@ def explain_missing_reference(
             failed = f"timed out after {limit_s:g} s"
     if failed and Stage.EXPORT in stages:
         reason = "the source has no outputs because its export failed"
-        return IncompleteCheck(Stage.PARITY, model, "", reason, cause=NO_SOURCE_OUTPUTS)
-    cause = ""
+        return IncompleteCheck(Stage.PARITY, model, "", reason, cause=cause)
     if not failed and isinstance(observation, Completed) and isinstance(observation.result, ExportResult):
         failed, cause = observation.result.eager_reason, NO_SOURCE_OUTPUTS
     reason = f"the source could not be run: {failed}" if failed else "the source could not be run"

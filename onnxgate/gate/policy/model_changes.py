@@ -170,7 +170,8 @@ def _compare_opsets(
             before, after = (f"`{it}`" if it is not None else "the default" for it in (was, now))
             message = f"the required opset of `{domain}` of {{models}} changed from {before} to {after}"
             is_weaker = now is None and domain not in general
-            yield SettingChange("opset", message, is_weaker, fix=f'restore `opset = {{ "{domain}" = {was} }}`')
+            fix = f'restore `opset = {{ "{domain}" = {was} }}`' if was is not None else ""
+            yield SettingChange("opset", message, is_weaker, fix=fix)
 
 
 def _compare_value(key: str, old: str | None, new: str | None) -> Iterator[SettingChange]:

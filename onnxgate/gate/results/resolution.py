@@ -344,7 +344,7 @@ def report_unknown_names(request: GateRequest, facts: Mapping[str, ModelFacts]) 
     requested = {Stage.RUNTIME, Stage.PARITY} & request.stages
     problems = find_unknown_names(request.project, list_model_names(facts)) if requested else ()
     return [
-        IncompleteCheck(min(requested, key=ALL_STAGES.index), model, "", problem, UNKNOWN_NAME_FIX)
+        IncompleteCheck(min(requested, key=ALL_STAGES.index), model, "", problem, UNKNOWN_NAME_FIX, prevents_run=False)
         for model, problem in problems
     ]
 

@@ -37,11 +37,11 @@ def _complete_fix(finding: Finding, findings: Sequence[Finding], runtimes: Seque
     releases = [name.partition(" ")[2] for name in locked]
     if len(set(affected)) < 2:
         fix = _NARROW_UNNAMED.sub(_drop_narrowing, finding.fix) if all(affected) and locked[1:] else finding.fix
-    elif not affected[-1]:
-        fix = _name_release(finding.fix, _find_first_release(causes, affected, releases))
+    elif affected == sorted(affected, reverse=True):
+        fix = _name_release(finding, _find_first_release(causes, affected, releases))
     elif affected == sorted(affected):
-        newest = releases[affected.index(True)]
-        fix = _NARROW_UNNAMED.sub(rf"\g<before>narrow the target to <{newest}\g<after>", finding.fix)
+        newest = releases[affected.index(True) - 1]
+        fix = _NARROW_UNNAMED.sub(rf"\g<before>narrow the target to <={newest}\g<after>", finding.fix)
     else:
         fix = finding.fix
     return msgspec.structs.replace(finding, fix=fix) if fix != finding.fix else finding
@@ -65,8 +65,12 @@ def _find_first_release(causes: Sequence[Finding], affected: Sequence[bool], rel
     return minor if version_sort_key(minor) > version_sort_key(before) else after
 
 
-def _name_release(fix: str, release: str) -> str:
-    """Return the fix with the release, in place of an older one or of a phrase that names none."""
+def _name_release(finding: Finding, release: str) -> str:
+    """Return the fix with the release, in place of an older one or of a phrase that names none.
+
+    It is added to the fixes of errors, but not of warnings, whose cause may be the user's own inputs.
+    """
+    fix = finding.fix
     if match := _RAISE.search(fix):
         is_older = version_sort_key(match[1]) < version_sort_key(release)
         return _RAISE.sub(f"raise the target to {release}", fix) if is_older else fix
@@ -74,4 +78,4 @@ def _name_release(fix: str, release: str) -> str:
         return _RAISE_UNNAMED.sub(f"raise the target to {release}", fix)
     if _NARROW_UNNAMED.search(fix):
         return _NARROW_UNNAMED.sub(rf"\g<before>narrow the target to >={release}\g<after>", fix)
-    return f"{fix}, or narrow the target to >={release}"
+    return f"{fix}, or narrow the target to >={release}" if finding.level == "error" else fix

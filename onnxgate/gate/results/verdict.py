@@ -29,7 +29,6 @@ from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.model.subgraphs.node_context import draw_named_nodes
-from onnxgate.project.config.loader import UNKNOWN_NAME_FIX
 from onnxgate.project.plan import locked_runtimes, report_runtime
 
 
@@ -148,15 +147,14 @@ def _cell_state(
         return "fail"
     has_ran = pair in gathered.execution.ran
     is_faulty = any((runs.model, runs.runtime) == pair for runs in gathered.execution.faulty)
-    # Other incomplete checks do not change the state on a runtime that ran all cases.
-    has_passed = pair in gathered.execution.completed and not is_faulty
+    # A missing comparison does not change the state on a runtime where the model loaded and all cases ran.
     stages = {Stage.RUNTIME} if has_ran and not is_faulty else {Stage.RUNTIME, Stage.PARITY}
-    is_concerned = Stage.RUNTIME in request.stages and not has_passed
-    if is_concerned and any(_is_undone_for(it, *pair, stages) for it in outcome.undecided):
+    is_run = Stage.RUNTIME in request.stages
+    if is_run and any(_is_undone_for(it, *pair, stages) for it in outcome.undecided):
         return "undecided"
     if not has_ran and any(_is_undone_for(it, *pair, stages) for it in gathered.skipped):
         return "skipped"
-    is_accepted = is_concerned and any(_is_undone_for(it, *pair, stages) for it in gathered.undone)
+    is_accepted = is_run and any(_is_undone_for(it, *pair, stages) for it in gathered.undone)
     if is_accepted or any(finding.level != "note" and finding.rule != UNDECIDED_RULE for finding in concerned):
         return "warning"
     if is_faulty:
@@ -171,8 +169,7 @@ def _cell_state(
 
 def _is_undone_for(undone: IncompleteCheck, model: str, runtime: str, stages: Collection[Stage]) -> bool:
     is_concerned = undone.model in ("", model) and undone.runtime in ("", runtime)
-    # A wrong name in the config prevents no run.
-    return undone.stage in stages and is_concerned and undone.hint != UNKNOWN_NAME_FIX
+    return undone.prevents_run and undone.stage in stages and is_concerned
 
 
 def _counts(outcome: GateOutcome) -> dict[str, int]:

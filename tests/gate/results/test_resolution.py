@@ -410,7 +410,14 @@ def test_every_kind_of_relation_has_an_effect() -> None:
 def observed(*pairs: tuple[str, str], failed: str = "") -> ExecutionResult:
     """Return the result of runs of (model, runtime) pairs; the run of `m.onnx` on the runtime `failed` failed."""
     faulty = (ModelRuns(model="m.onnx", place=PLACE, runtime=failed, attempts=()),) if failed else ()
-    return ExecutionResult(ran=frozenset(pairs), faulty=faulty)
+    return ExecutionResult(ran=frozenset(pairs), completed=frozenset(pairs), faulty=faulty)
+
+
+def test_a_load_alone_does_not_overrule_a_fault_of_a_file() -> None:
+    """A runtime that loads an invalid model, but was given no inputs, has not run it."""
+    execution = ExecutionResult(ran=frozenset(("m.onnx", name) for name in KNOWN[:3]))
+
+    assert {hit.level for hit in apply_runs([FAULT], execution)} == {Level.ERROR}
 
 
 def test_open_hits_are_dropped_once_the_model_was_run() -> None:

@@ -42,7 +42,7 @@ def fixes(*findings: Finding, locked: Sequence[str] = LOCKED) -> list[str]:
         (
             f"{REPLACE}, or narrow the target to releases that load the model",
             NEW,
-            f"{REPLACE}, or narrow the target to <1.21.1",
+            f"{REPLACE}, or narrow the target to <=1.20.1",
         ),
         ("cast the input", NEW, "cast the input"),
         ("cast the input", LOCKED, "cast the input"),
