@@ -39,7 +39,7 @@ from onnxgate.gate.execution.model_noise import ModelNoise
 from onnxgate.gate.execution.nearby_runs import NearbyRuns
 from onnxgate.gate.execution.source_noise import UnmeasurableError, read_source_noise
 from onnxgate.gate.execution.toolchain import StartedModel
-from onnxgate.gate.execution.widened_comparison import WidenedComparison, has_exact_weights
+from onnxgate.gate.execution.widened_comparison import WidenedComparison
 from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.facts import ELEMENT_TYPES, ModelFacts, required_bytes
 from onnxgate.model.numeric_traits import NumericTraits
@@ -102,7 +102,7 @@ class OutputComparer:
             search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)
             searched = create_searched_model(self.settings, started, ran, model.masks)
             comparisons, unfound = search.locate(searched, comparisons)
-        widened, unwidened = self._compare_widened(model, started, reading, comparisons)
+        widened, unwidened = self._compare_widened(model, started, comparisons)
         comparisons, skipped = (*comparisons, *widened), (*skipped, *unwidened)
         selected = started.prepared.planned.model
         quantized = QuantizedModel(selected, reading, started.cases, tuple(started.levels))
@@ -146,14 +146,14 @@ class OutputComparer:
         return read_source_noise(names, self._run_in_float64(started), half=half)
 
     def _compare_widened(
-        self, model: ParityModel, started: StartedModel, reading: ParsedModel, comparisons: Sequence[Comparison]
+        self, model: ParityModel, started: StartedModel, comparisons: Sequence[Comparison]
     ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
         """Compare a float16 model with its source without most rounding, unless they already differ."""
         traits = model.comparability
         with_source = [it for it in comparisons if it.reference == SOURCE and it.pair == "source"]
         if not traits.half or traits.bfloat16 or traits.quantized or traits.random or not with_source:
             return (), ()
-        if model.tolerance or not has_exact_weights(reading.facts.operators) or any(map(find_mismatches, with_source)):
+        if model.tolerance or any(map(find_mismatches, with_source)):
             return (), ()
         latest = max(with_source, key=lambda comparison: runtime_sort_key(comparison.runtime))
         planned = next(planned for planned in started.levels if planned.name == latest.runtime)

@@ -6,7 +6,7 @@ in all types, so that the remaining differences are float32 rounding and float16
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,13 +33,8 @@ another approximation of GELU, most reach 46 to 79 dB. Measured 2026-11-28.
 CONSTANT_MARGIN_DB = 6.0
 """Margin for constants that float16 rounds, such as the scale of attention: the bound is at least this much below the
 SNR of two runs whose constants differ by one unit in the last place."""
-MAX_CONVOLUTIONS = 2
-"""Maximum number of convolutions. Exporters fold normalizations into the weights of convolutions, which rounds them."""
-
-
-def has_exact_weights(operators: Mapping[str, int]) -> bool:
-    """Return whether a float16 model with these operators has the weights of its source."""
-    return operators.get("Conv", 0) + operators.get("ConvTranspose", 0) <= MAX_CONVOLUTIONS
+MIN_NOISE_DB = 60.0
+"""TODO"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +57,20 @@ class WidenedComparison:
             raise UnmeasurableError("the source does not run in float64")
         if not any(_is_half(path) for case in result.eager for path in case.outputs):
             return ()
-        outputs, shifted = (self._run(model, planned, cases, shifted=shifted) for shifted in (False, True))
+        outputs, shifted = (self._run(model, planned, cases, exact) for exact in (None, frozenset(result.half_weights)))
         return tuple(
             difference
             for case, narrow, wide in zip(cases, result.eager, result.eager64, strict=False)
             for difference in _compare_case(outputs, shifted, case.name, narrow, wide)
         )
 
-    def _run(self, model: Path, planned: PlannedRuntime, cases: Sequence[InputCase], *, shifted: bool) -> RunOutputs:
+    def _run(
+        self, model: Path, planned: PlannedRuntime, cases: Sequence[InputCase], exact: Collection[str] | None
+    ) -> RunOutputs:
         folder = self.place()
         (folder / "outputs").mkdir(parents=True)
         try:
-            if not write_widened_model(model, folder / "model.onnx", shifted=shifted):
+            if not write_widened_model(model, folder / "model.onnx", exact):
                 raise UnmeasurableError("it is too large for a copy in float32")
         except (OSError, ValueError) as error:
             raise UnmeasurableError(f"it cannot be copied: {error}") from error
@@ -113,6 +110,8 @@ def _compare_case(
         if a.shape != b.shape or a.dtype.kind != "f" or np.abs(b[np.isfinite(b)]).max(initial=0.0) > np.finfo("f2").max:
             continue
         snr_db, noise_db = compute_snr_db(a, b, OutputScale()), compute_snr_db(load_array(other), a, OutputScale())
+        if noise_db < MIN_NOISE_DB:
+            continue
         bound = min(MIN_WIDENED_DB, noise_db - CONSTANT_MARGIN_DB)
         yield Difference(
             output=name,

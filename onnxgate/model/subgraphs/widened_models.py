@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
 MAX_MODEL_BYTES = 1 << 29
 """Maximum size of a float16 model in bytes; the copy is twice as large, and at most 2 GiB."""
 
-
-MAX_CONSTANT_ELEMENTS = 8
 _EXACT_BITS = 0b111
 """Lowest bits of a float16 number, which are 0 for most numbers that float16 represents exactly, such as 0.5 or 3."""
 
 
-def write_widened_model(model: Path, path: Path, *, shifted: bool = False) -> bool:
+def write_widened_model(model: Path, path: Path, exact: Collection[str] | None = None) -> bool:
     """Write a copy of a float16 model that computes in float32; return False if the model is too large.
 
-    If `shifted`, rounded constants are replaced by the next float16 number, which shows the effect of their rounding.
+    `exact` contains the SHA-256 of each weight of the source. If given, the numbers in other weights and in constants,
+    which exporters compute and round, are replaced by neighboring float16 numbers. This shows the effect of rounding.
 
     Raises:
         OSError: the model cannot be read, or the disk is full.
@@ -30,7 +36,7 @@ def write_widened_model(model: Path, path: Path, *, shifted: bool = False) -> bo
     proto = onnx.load(model)
     if proto.ByteSize() > MAX_MODEL_BYTES:
         return False
-    _Widening(shifted).widen(proto)
+    _Widening(exact).widen(proto)
     path.write_bytes(proto.SerializeToString())
     return True
 
@@ -38,8 +44,8 @@ def write_widened_model(model: Path, path: Path, *, shifted: bool = False) -> bo
 class _Widening:
     """Replaces the type float16 with float32 in the types, weights and attributes of a model."""
 
-    def __init__(self, shifted: bool) -> None:
-        self._shifted = shifted
+    def __init__(self, exact: Collection[str] | None) -> None:
+        self._exact = exact
 
     def widen(self, proto: ModelProto) -> None:
         self._graph(proto.graph)
@@ -62,9 +68,8 @@ class _Widening:
         if tensor.data_type != TensorProto.FLOAT16:
             return
         values = numpy_helper.to_array(tensor)
-        if self._shifted and values.size <= MAX_CONSTANT_ELEMENTS:
-            is_rounded = (values.view(np.uint16) & _EXACT_BITS) != 0
-            values = np.where(is_rounded, np.nextafter(values, np.float16(np.inf)), values)
+        if self._exact is not None and hashlib.sha256(values.tobytes()).hexdigest() not in self._exact:
+            values = _change_rounding(values)
         tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float32), tensor.name))
 
     def _nodes(self, nodes: Iterable[NodeProto]) -> None:
@@ -75,3 +80,12 @@ class _Widening:
                 self._tensor(attribute.t)
             for graph in (*attribute.graphs, *([attribute.g] if attribute.type == AttributeProto.GRAPH else [])):
                 self._graph(graph)
+
+
+def _change_rounding(values: Array) -> Array:
+    """Replace numbers that may be rounded by one of their two neighbors."""
+    target = np.random.default_rng(0).choice(np.array([np.inf, -np.inf], np.float16), values.shape)
+    with np.errstate(over="ignore"):
+        neighbor = np.nextafter(values, target)
+    is_rounded = (values.view(np.uint16) & _EXACT_BITS) != 0
+    return np.asarray(np.where(is_rounded & np.isfinite(neighbor), neighbor, values))

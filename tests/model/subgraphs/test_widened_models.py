@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -39,3 +40,20 @@ def test_every_float16_becomes_float32(tmp_path: Path) -> None:
     assert {TensorProto.FLOAT, TensorProto.BOOL} == {
         value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)
     }
+
+
+def test_only_weights_of_the_source_are_exact(tmp_path: Path) -> None:
+    """Weights that are not in the source change by one float16 step, except for exact numbers such as 3 and 0.5."""
+    text = """g (float16[N, 3] x) => (float16[N, 3] y) <
+        float16[3] known = {11878, 11879, 11881}, float16[3] computed = {11878, 16896, 14336}
+    > { a = Mul(x, known) y = Mul(a, computed) }"""
+    model = parse(text)
+    onnx.save(model, tmp_path / "m.onnx")
+    weights = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer]
+    write_widened_model(tmp_path / "m.onnx", tmp_path / "wide.onnx", [hashlib.sha256(weights[0].tobytes()).hexdigest()])
+    wide = [numpy_helper.to_array(tensor) for tensor in onnx.load(tmp_path / "wide.onnx").graph.initializer]
+
+    assert weights[0].tolist() == wide[0].tolist()
+    assert [1, 0, 0] == [
+        abs(int(np.float16(b).view(np.int16)) - int(a.view(np.int16))) for a, b in zip(weights[1], wide[1], strict=True)
+    ]

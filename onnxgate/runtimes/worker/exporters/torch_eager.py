@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 from functools import partial
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
@@ -131,6 +132,15 @@ def run_cases_in_float64(job: Wire, call: ModuleCall, names: Sequence[str], phas
         return run_cases(job, wide, names, phase, "eager64")
     finally:
         torch.set_default_dtype(before)
+
+
+def hash_half_weights(module: Any) -> List[str]:
+    """Return the SHA-256 of the float16 parameters and buffers, and of transposed matrices, which exporters store."""
+    if not isinstance(module, torch.nn.Module):
+        return []
+    weights = [weight for weight in (*module.parameters(), *module.buffers()) if weight.dtype == torch.float16]
+    stored = (*weights, *(weight.T for weight in weights if weight.ndim == 2))
+    return sorted({hashlib.sha256(to_numpy(weight).tobytes()).hexdigest() for weight in stored})
 
 
 def is_float(leaf: Any) -> bool:
