@@ -279,7 +279,7 @@ class ExportResult(Message, frozen=True, kw_only=True, tag="export", tag_field="
     sample: tuple[str, ...] = ()  # the source's own example inputs, flattened, tensors only; absolute .npy paths
     eager: tuple[CaseResult, ...] = ()  # one per case, then one for the sample
     eager64: tuple[CaseResult, ...] = ()
-    half_weights: tuple[str, ...] = ()  # SHA-256 of the source's float16 weights, also transposed; with `eager64` only
+    half_weights: tuple[str, ...] = ()  # SHA-256 of the source's float16 weights; with `eager64` only
     eager_reason: str = ""  # why eager outputs are missing
     details: ExportDetails = ExportDetails()  # details of the export that the file does not contain
     log: str = ""  # tail of what the exporter printed

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SAMPLES = 2
 """Number of runs with different rounding.
 
-Source: in 10 networks, optimization levels differ by 0.5 to 0.9 times the noise of two runs; measured 2026-11-28."""
+Source: in 7 networks, optimization levels differ by 0.5 to 0.9 times the noise of two runs; measured 2026-11-28."""
 MAX_MODEL_BYTES = 1 << 30
 MIN_WEIGHT_ELEMENTS = 9
 """Minimum size of a changed weight. Smaller tensors may be parameters, such as the scales of `Resize`."""

@@ -26,7 +26,7 @@ _EXACT_BITS = 0b111
 def write_widened_model(model: Path, path: Path, exact: Collection[str] | None = None) -> bool:
     """Write a copy of a float16 model that computes in float32; return False if the model is too large.
 
-    `exact` contains the SHA-256 of each weight of the source. If given, the numbers in other weights and in constants,
+    `exact` contains the SHA-256 of weights of the source. If given, the numbers in other weights and in constants,
     which exporters compute and round, are replaced by neighboring float16 numbers. This shows the effect of rounding.
 
     Raises:
@@ -68,7 +68,7 @@ class _Widening:
         if tensor.data_type != TensorProto.FLOAT16:
             return
         values = numpy_helper.to_array(tensor)
-        if self._exact is not None and hashlib.sha256(values.tobytes()).hexdigest() not in self._exact:
+        if self._exact is not None and not _is_exact(values, self._exact):
             values = _change_rounding(values)
         tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float32), tensor.name))
 
@@ -80,6 +80,16 @@ class _Widening:
                 self._tensor(attribute.t)
             for graph in (*attribute.graphs, *([attribute.g] if attribute.type == AttributeProto.GRAPH else [])):
                 self._graph(graph)
+
+
+def _is_exact(values: Array, exact: Collection[str]) -> bool:
+    """Return whether the source contains the weight, or each of its rows, such as the positions of an embedding."""
+    rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 and values.size else ()
+    return _hash(values) in exact or (len(rows) > 0 and all(_hash(row) in exact for row in rows))
+
+
+def _hash(values: Array) -> str:
+    return hashlib.sha256(values.tobytes()).hexdigest()
 
 
 def _change_rounding(values: Array) -> Array:

@@ -50,8 +50,10 @@ class Limits:
 QUANTIZED, CHANNEL, HALF = Limits(0.01, 0.03, 0.02), Limits(0.05, 0.2, 0.1), Limits(0.0005, 0.0, 0.001)
 """Limits for quantized weights, for their channels, and for float16 weights.
 
-Source: the weights of 13 networks (1,800 weights with static QDQ, QOperator and dynamic quantization from
-onnxruntime.quantization 1.23.2) have factors of 0.998 to 1.002; measured 2026-11-28.
+Source: 51 models of 13 networks with static (QDQ and QOperator) and dynamic quantization by onnxruntime.quantization
+1.23.2. Of 2,153 weights, 2,057 have factors of 0.998 to 1.001 and errors beyond rounding of at most 0.016. The others
+are biases that are small compared with their scale: factors of 0 to 0.41, but no errors beyond rounding. A weight is
+therefore wrong only if both limits are exceeded. Measured 2026-11-28.
 """
 
 

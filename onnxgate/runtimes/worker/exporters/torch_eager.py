@@ -15,6 +15,9 @@ from torch.utils import _pytree
 from . import eager
 from .source import Phase, Wire, pluralize, seed_generators
 
+MAX_POSITIONS = 4096
+"""Maximum size of an embedding whose rows are hashed; larger ones are usually vocabularies."""
+
 
 class ModuleCall(NamedTuple):
     """A module, and the flattened arguments of a call to it."""
@@ -135,11 +138,18 @@ def run_cases_in_float64(job: Wire, call: ModuleCall, names: Sequence[str], phas
 
 
 def hash_half_weights(module: Any) -> List[str]:
-    """Return the SHA-256 of the float16 parameters and buffers, and of transposed matrices, which exporters store."""
+    """Return the SHA-256 of the float16 parameters and buffers, and of what exporters store instead.
+
+    These are transposed matrices, and the positions of small embeddings that a fixed shape selects.
+    """
     if not isinstance(module, torch.nn.Module):
         return []
     weights = [weight for weight in (*module.parameters(), *module.buffers()) if weight.dtype == torch.float16]
-    stored = (*weights, *(weight.T for weight in weights if weight.ndim == 2))
+    embeddings = [child.weight for child in module.modules() if isinstance(child, torch.nn.Embedding)]
+    rows = [
+        row for weight in embeddings if len(weight) <= MAX_POSITIONS and weight.dtype == torch.float16 for row in weight
+    ]
+    stored = (*weights, *(weight.T for weight in weights if weight.ndim == 2), *rows)
     return sorted({hashlib.sha256(to_numpy(weight).tobytes()).hexdigest() for weight in stored})
 
 
