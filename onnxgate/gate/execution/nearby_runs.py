@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 
 from onnxgate.core.jobs import Completed, InputCase, Job, Observation, Optimization, RunResult
-from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.subgraphs.instrumented_models import SELECTION_NOISE, add_selection_noise
 from onnxgate.project.plan import PlannedRuntime
@@ -42,13 +41,15 @@ class NearbyRuns:
 
     submit: Callable[[PlannedRuntime, Job, JobLimits | None], Future[Observation]]
     place: Callable[[], Path]
-    started: StartedModel
-    half: bool
+    model: Path
+    cases: Sequence[InputCase]
+    runtimes: Collection[PlannedRuntime]
+    half: bool  # whether the model computes in 16 bits
 
     def run(self, runtime: str, level: str, case: str, attempt: int) -> list[dict[str, str]]:
         """Return the output files of each run, by output; empty if the case has no float inputs or does not run."""
-        planned = next((planned for planned in self.started.levels if planned.name == runtime), None)
-        original = next((original for original in self.started.cases if original.name == case), None)
+        planned = next((planned for planned in self.runtimes if planned.name == runtime), None)
+        original = next((original for original in self.cases if original.name == case), None)
         if planned is None or original is None:
             return []
         optimization: Optimization = "all" if level == "all" else "disabled"
@@ -58,7 +59,7 @@ class NearbyRuns:
             if runs := self._run(planned, noisy, optimization, cases):
                 return runs
         cases = tuple(self._vary(original, attempt, (None,) * len(SELECTION_NOISES)))
-        return self._run(planned, self.started.prepared.planned.model.absolute, optimization, cases)
+        return self._run(planned, self.model, optimization, cases)
 
     def _run(
         self, planned: PlannedRuntime, model: Path, level: Optimization, cases: tuple[InputCase, ...]
@@ -76,7 +77,7 @@ class NearbyRuns:
     def _add_noise(self, seed: int) -> Path | None:
         """Return a copy of the model with noise in its scores; None if this is not possible."""
         with suppress(OSError, ValueError, UnreadableModel):
-            return add_selection_noise(self.started.prepared.planned.model.absolute, self.place(), seed + 1)
+            return add_selection_noise(self.model, self.place(), seed + 1)
         return None
 
     def _vary(self, case: InputCase, seed: int, noises: Sequence[float | None]) -> Iterator[InputCase]:

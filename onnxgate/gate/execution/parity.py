@@ -90,7 +90,10 @@ class OutputComparer:
         unread = started.prepared.fed.unread
         skipped = (IncompleteCheck(Stage.PARITY, model.path, "", unread),) if unread else ()
         unusable = () if failed_runs.explain_no_completed_run(runs)[0] else failed_runs.find_undecided_cases(runs)
-        nearby = NearbyRuns(self.submit, self.place, started, model.comparability.half)
+        file = started.prepared.planned.model.absolute
+        nearby = NearbyRuns(
+            self.submit, self.place, file, started.cases, tuple(started.levels), model.comparability.half
+        )
         comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable, nearby.run)
         beyond = [comparison for comparison in comparisons if exceeds_default(comparison)]
         if beyond:
