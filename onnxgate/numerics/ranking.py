@@ -238,8 +238,11 @@ class ItemAgreement:
     worst: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # output -> difference and its tolerance
 
 
-Rerun = Callable[[int], Sequence["Outputs"]]
-"""Returns the candidate's outputs for inputs that differ by rounding errors; each attempt uses other inputs."""
+Rerun = Callable[[int], Sequence[Sequence["Outputs"]]]
+"""Returns the candidate's outputs for inputs that differ by rounding errors; each attempt uses other inputs.
+
+The runs of one group have equally large changes of their inputs.
+"""
 
 
 def compare_items(
@@ -298,8 +301,7 @@ class _ItemComparison:
             before = _count(left)
             if not before or len(runs) < attempt:
                 break
-            arranged = map(self.layout.arrange, rerun(attempt))
-            added = [run for run in arranged if run is not None and self._is_nearby(run)]
+            added = [run for group in rerun(attempt) for run in self._list_nearby(group)]
             left = [self._drop_unstable(index, items, added) for index, items in enumerate(left)]
             runs += added
             if _count(left) == before > MAX_RARE_SHARE * self.reference.shape[0] * self.reference.shape[1]:
@@ -308,10 +310,17 @@ class _ItemComparison:
             left = [self._drop_tied(index, items) for index, items in enumerate(left)]
         return self._summarize(left)
 
+    def _list_nearby(self, group: Sequence[Outputs]) -> list[Array]:
+        """Return the runs of a group if the changes of its inputs are small enough.
+
+        One run has to show this. If many scores are equal, the other runs may list entirely different items.
+        """
+        arranged = [run for run in map(self.layout.arrange, group) if run is not None]
+        runs = [run for run in arranged if run.shape[::2] == self.reference.shape[::2]]
+        return runs if any(map(self._is_nearby, runs)) else []
+
     def _is_nearby(self, run: Array) -> bool:
         """Return whether a run lists most of the matched items again, with values within the tolerances."""
-        if len(run) != len(self.reference) or run.shape[2] != self.reference.shape[2]:
-            return False
         matched = listed = 0
         for index, matching in enumerate(self.matchings):
             theirs, allowed = self.reference[index], self.allowed[index]

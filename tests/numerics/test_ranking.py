@@ -45,7 +45,9 @@ def compare(
     """Compare detections; `runs` are the candidate's outputs for nearly equal inputs."""
     layout = find_layout(reference, AXES)
     assert layout is not None
-    agreement = compare_items(layout, candidate, reference, BOUNDS, lambda attempt: runs if attempt == 0 else ())
+    agreement = compare_items(
+        layout, candidate, reference, BOUNDS, lambda attempt: [[run] for run in runs] if attempt == 0 else ()
+    )
     assert agreement is not None
     return agreement
 
@@ -158,6 +160,20 @@ def test_runs_far_from_the_candidate_prove_nothing() -> None:
     agreement = compare(pick(reference, 0, 1, 3, 4, 5), reference, [far] * 4)
 
     assert agreement.wrong == 1
+
+
+@pytest.mark.parametrize(("is_group", "expected"), [(True, 0), (False, 2)])
+def test_runs_with_other_items_prove_instability(is_group: bool, expected: int) -> None:
+    """A run may list other items if a run with equally large changes of its inputs lists those of the candidate."""
+    reference = detections(12)
+    candidate, other = pick(reference, *range(2, 12)), pick(reference, 0, 1)
+    layout = find_layout(reference, AXES)
+    assert layout is not None
+    groups = [[candidate, other]] if is_group else [[candidate], [other]]
+    agreement = compare_items(layout, candidate, reference, BOUNDS, lambda _: groups)
+
+    assert agreement is not None
+    assert agreement.wrong == expected
 
 
 def test_order_of_equal_scores_is_ignored() -> None:

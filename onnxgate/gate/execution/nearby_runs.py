@@ -46,8 +46,11 @@ class NearbyRuns:
     runtimes: Collection[PlannedRuntime]
     half: bool  # whether the model computes in 16 bits
 
-    def run(self, runtime: str, level: str, case: str, attempt: int) -> list[dict[str, str]]:
-        """Return the output files of each run, by output; empty if the case has no float inputs or does not run."""
+    def run(self, runtime: str, level: str, case: str, attempt: int) -> list[list[dict[str, str]]]:
+        """Return the output files of each run, by output, grouped by the size of the changes of the inputs.
+
+        The result is empty if the case has no float inputs or does not run.
+        """
         planned = next((planned for planned in self.runtimes if planned.name == runtime), None)
         original = next((original for original in self.cases if original.name == case), None)
         if planned is None or original is None:
@@ -63,14 +66,20 @@ class NearbyRuns:
 
     def _run(
         self, planned: PlannedRuntime, model: Path, level: Optimization, cases: tuple[InputCase, ...]
-    ) -> list[dict[str, str]]:
+    ) -> list[list[dict[str, str]]]:
         output = self.place()
         output.mkdir(parents=True)
         job = msgspec.structs.replace(plan_run(model, cases, planned, level, output), again=False)
         match self.submit(planned, job, None).result() if cases else None:
             case Completed(result=RunResult(outputs=names) as result):
-                runs = (run.outputs for run in result.cases if run.failure is None)
-                return [{name: path for name, path in zip(names, run, strict=True) if path} for run in runs]
+                runs = [
+                    {name: path for name, path in zip(names, run.outputs, strict=True) if path}
+                    if run.failure is None
+                    else {}
+                    for run in result.cases
+                ]
+                size = len(SELECTION_NOISES)
+                return [list(filter(None, runs[start : start + size])) for start in range(0, len(runs), size)]
             case _:
                 return []
 

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     Outputs = Mapping[str, NDArray[Any]]
 
 Paths = Mapping[str, str]  # output -> path of its .npy file
-RunNearby = Callable[[str, str, str, int], Sequence[Paths]]
+RunNearby = Callable[[str, str, str, int], Sequence[Sequence[Paths]]]
 """Runs a case on a runtime at a level, on inputs that differ from the case by rounding errors.
 
-The last argument is the number of the attempt: each attempt uses other inputs.
+The last argument is the number of the attempt: each attempt uses other inputs. The runs are grouped by the size of the
+changes.
 """
 
 
@@ -45,7 +46,7 @@ class RankedComparison:
     model: ParityModel
     run_nearby: RunNearby | None
     notes: dict[str, None] = field(default_factory=dict)
-    _runs: dict[tuple[str, str, str, int], Sequence[Paths]] = field(default_factory=dict)
+    _runs: dict[tuple[str, str, str, int], Sequence[Sequence[Paths]]] = field(default_factory=dict)
 
     def settle(
         self, runtime: str, differences: Sequence[Difference], candidate: Paths, reference: Paths
@@ -67,9 +68,12 @@ class RankedComparison:
     ) -> dict[str, Difference]:
         first = next(iter(differences.values()))
 
-        def rerun(attempt: int) -> Sequence[Outputs]:
-            runs = self._run_nearby(runtime, first.optimization, first.case, attempt)
-            return [{name: load_array(run[name]) for name in differences if name in run} for run in runs]
+        def rerun(attempt: int) -> Sequence[Sequence[Outputs]]:
+            groups = self._run_nearby(runtime, first.optimization, first.case, attempt)
+            return [
+                [{name: load_array(run[name]) for name in differences if name in run} for run in group]
+                for group in groups
+            ]
 
         bounds = {name: self._choose_bound(name, theirs[name]) for name in differences}
         layout = None if ranked.positional else find_layout(theirs, ranked.axes)
@@ -94,7 +98,7 @@ class RankedComparison:
         for name, difference in differences.items():
             if difference.agrees or difference.metric not in ("mismatched elements", "worst_abs"):
                 continue
-            runs = [run[name] for run in rerun(0) if name in run]
+            runs = [run[name] for group in rerun(0) for run in group if name in run]
             left, differing = count_unexplained(ours[name], theirs[name], bounds[name], runs)
             if not left:
                 elements = f"{differing} of {ours[name].size} elements of output `{name}`"
@@ -104,7 +108,7 @@ class RankedComparison:
                 )
         return settled
 
-    def _run_nearby(self, runtime: str, level: str, case: str, attempt: int) -> Sequence[Paths]:
+    def _run_nearby(self, runtime: str, level: str, case: str, attempt: int) -> Sequence[Sequence[Paths]]:
         key = runtime, level, case, attempt
         if key not in self._runs:
             self._runs[key] = self.run_nearby(*key) if self.run_nearby is not None else ()

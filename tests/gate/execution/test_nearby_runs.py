@@ -78,7 +78,7 @@ def nearby(session: Session, text: str, values: Any, *, half: bool = False) -> N
 
 def select(runs: NearbyRuns, attempt: int = 0) -> list[list[int]]:
     """Return the indices that each run selects."""
-    return [np.load(run["i"]).tolist() for run in runs.run(NAME, "all", "sizes", attempt)]
+    return [np.load(run["i"]).tolist() for group in runs.run(NAME, "all", "sizes", attempt) for run in group]
 
 
 def test_only_unstable_items_change(tmp_path: Path) -> None:
@@ -92,12 +92,13 @@ def test_only_unstable_items_change(tmp_path: Path) -> None:
 
 
 def test_inputs_change_by_their_share(tmp_path: Path) -> None:
-    """Float inputs change by at most a share of the largest value."""
+    """Float inputs change by at most a share of the largest value, and runs with the same share form a group."""
     session, values = Session(tmp_path), np.array([4.0, -2.0, 1.0, 0.5, 0.0, 3.0], np.float32)
-    select(nearby(session, SELECTION, values))
+    groups = nearby(session, SELECTION, values).run(NAME, "all", "sizes", 0)
     changes = [np.abs(read(case)["x"] - values).max() / 4.0 for case in session.jobs[0].cases]
     allowed = np.repeat(NEARBY_SHARES, len(SELECTION_NOISES))
 
+    assert [len(group) for group in groups] == [len(SELECTION_NOISES)] * len(NEARBY_SHARES)
     assert (changes <= 1.1 * allowed).all()
     assert (changes > 0.1 * allowed).all()
 

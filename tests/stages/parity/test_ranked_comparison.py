@@ -28,7 +28,7 @@ def test_fewer_items(tmp_path: Path, is_unstable: bool, expected: list[str]) -> 
     count = 3 if is_unstable else 2
     again = dict(zip("yz", saved(tmp_path, BOXES[:count], SCORES[:count]).outputs, strict=True))
     nearby = {name: path for name, path in again.items() if path is not None}
-    (comparison,), undone = collect_evidence(MODEL, runs, None, (), lambda *key: [nearby])
+    (comparison,), undone = collect_evidence(MODEL, runs, None, (), lambda *key: [[nearby]])
     notes = ["1 of 3 items of outputs `y`, `z` change with rounding errors (scores up to 0.2) and were not compared"]
 
     assert [it.output for it in comparison.differences if not it.agrees] == expected
