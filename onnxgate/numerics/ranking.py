@@ -22,25 +22,57 @@ if TYPE_CHECKING:
 
 
 MAX_ITEM_VALUES = 1 << 24
-"""Maximum number of values of the items of one result; larger results are compared by position."""
+"""Maximum number of values of the items of one result; larger results are compared by position.
+
+Source: 128 MiB as float64; chosen, not measured.
+"""
 MAX_SEARCHED_ITEMS = 4096
-"""Maximum number of items of one list that are searched for at other positions."""
+"""Maximum number of items of one list that are searched for at other positions.
+
+Source: chosen, not measured. RT-DETR and YOLO list 300 items, Faster R-CNN 100.
+"""
 MAX_TIE = 5e-7
-"""Maximum relative difference of equal scores: four times the relative precision of float32."""
+"""Maximum relative difference of equal scores: four times the relative precision of float32.
+
+Source: the equal scores of a Faster R-CNN with random weights (0.2066) differ by 7e-8 between torch and onnxruntime
+(relative); the factor is chosen.
+"""
 MAX_SMALL_TIE = 1.2e-7
-"""Maximum difference of equal scores near 0, which are often results of a sigmoid or softmax: two ULP of 1."""
+"""Maximum difference of equal scores near 0, which are often results of a sigmoid or softmax: one ULP of 1 in float32.
+
+Source: arithmetic of a sigmoid, `1 / (1 + exp(-x))`; not measured.
+"""
 MAX_ATTEMPTS = 3
-"""Maximum number of attempts to explain the differing items by runs on nearly equal inputs."""
+"""Maximum number of attempts to explain the differing items by runs on nearly equal inputs.
+
+Source: in a Faster R-CNN with random weights, 4 of 45 runs with noise in 3 attempts listed one item of equal score.
+"""
 MAX_RARE_SHARE = 0.1
-"""If an attempt explains no item, another attempt follows only if at most this share of the items differs."""
+"""If an attempt explains no item, another attempt follows only if at most this share of the items differs.
+
+Source: chosen to save time if a model is wrong; not measured.
+"""
 MIN_EXPECTED_ITEMS = 5.0
-"""Number of items that must be expected in runs on nearly equal inputs before their absence proves anything."""
+"""Number of items that must be expected in runs on nearly equal inputs before their absence proves anything.
+
+Source: with 5 expected items, a Poisson distribution gives none in 0.7 % of all cases.
+"""
 MAX_COMMON_SHARE = 0.5
-"""Maximum share of the additional items that a run lists if its selection differs from that of the candidate."""
+"""Maximum share of the additional items that a run lists if its selection differs from that of the candidate.
+
+Source: chosen. Of a Faster R-CNN with random weights, runs with noise list 16 to 38 of 99 items of the candidate, and
+runs without noise 95 to 99.
+"""
 MIN_LISTED_RATIO = 0.25
-"""Minimum ratio of the number of reference items in these runs to the expected number."""
+"""Minimum ratio of the number of reference items in these runs to the expected number.
+
+Source: chosen, not measured.
+"""
 ABSENCE_FACTOR = 4.0
-"""Ratio of the tolerance within which no item may lie for an item to be absent, to the tolerance of a match."""
+"""Ratio of the tolerance within which no item may lie for an item to be absent, to the tolerance of a match.
+
+Source: chosen, not measured.
+"""
 
 
 class ItemBound(NamedTuple):
@@ -117,7 +149,10 @@ class ItemMatching:
 
 
 MAX_NOISE_SHARE = 0.01
-"""Maximum difference between the values of one item in two precisions, relative to the largest value of its column."""
+"""Maximum difference between the values of one item in two precisions, relative to the largest value of its column.
+
+Source: chosen, not measured.
+"""
 
 
 def align_items(narrow: Outputs, wide: Outputs, axes: Mapping[str, int | None]) -> tuple[Outputs, Outputs] | None:

@@ -28,11 +28,21 @@ NEARBY_SHARES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 Networks amplify or attenuate changes of their inputs, so small and large changes are tried. A run whose stable items
 change by more than their tolerance is not used.
+
+Source: of a Faster R-CNN with random weights (torchvision, MobileNetV3), inputs changed by 1e-6 to 1e-3 list all 99
+stable items again, and by 1e-2 95 to 98 of them. The smallest share is about 8 ULP of float32.
 """
 MIN_HALF_SHARE = 1e-3
-"""Minimum change if a model computes in 16 bits, or if an input has 16 bits."""
+"""Minimum change if a model computes in 16 bits, or if an input has 16 bits.
+
+Source: the relative precision of float16, 2**-10; no float16 detector was measured.
+"""
 SELECTION_NOISES = (0.0, 1e-6, 1e-6, 1e-5)
-"""Noise of the scores in the runs with each change, relative to each score: it changes the order of equal scores."""
+"""Noise of the scores in the runs with each change, relative to each score: it changes the order of equal scores.
+
+Source: of a Faster R-CNN with random weights, whose scores are all equal, runs with this noise list only 16 to 38 of 99
+items again.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,10 @@ def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
 SELECTION_NOISE = "onnxgate:selection noise"
 """Additional input of a model with noise: size of the noise, relative to each element."""
 SMALL_SCORE = 0.1
-"""Score with the same noise as all smaller scores, because a sigmoid or softmax has absolute rounding errors."""
+"""Score with the same noise as all smaller scores, because a sigmoid or softmax has absolute rounding errors.
+
+Source: with noise of 1e-6, these scores change by up to 1e-7, about one ULP of 1 in float32; not measured.
+"""
 SELECTION_INPUTS = {"TopK": (0,), "NonMaxSuppression": (0, 1), "ArgMax": (0,), "ArgMin": (0,)}
 """Inputs of selecting operators that contain scores or boxes."""
 
