@@ -40,7 +40,7 @@ Source: the relative precision of float16, 2**-10; no float16 detector was measu
 SELECTION_NOISES = (0.0, 1e-6, 1e-6, 1e-5)
 """Noise of the scores in the runs with each change, relative to each score: it changes the order of equal scores.
 
-Source: of a Faster R-CNN with random weights, whose scores are all equal, runs with this noise list only 16 to 38 of 99
+Source: of a Faster R-CNN with random weights, many of whose scores are equal, runs with this noise list 16 to 38 of 99
 items again.
 """
 
