@@ -96,6 +96,7 @@ class InputCase(Message, frozen=True, kw_only=True):
     guessed: tuple[str, ...] = ()  # axes of unknown size, for which onnxgate chose a size
     leading: tuple[str, ...] = ()  # the axes in `guessed` that are the first axis of an input or a batch axis
     chosen: dict[str, int | float | bool] = {}  # inputs with one value, chosen so that a branch of an `If` node runs
+    named: tuple[str, ...] = ()  # inputs in `chosen` that a node compares with their value for equality
     probe: bool = False  # whether the sizes were chosen for a branch, although the model may not support them
 
 

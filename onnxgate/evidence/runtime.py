@@ -40,6 +40,7 @@ class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
     guessed: tuple[str, ...] = ()  # axes for which a size was guessed
     leading: tuple[str, ...] = ()  # guessed axes that are the first axis of an input, for which any size should work
     chosen: dict[str, int | float | bool] = {}  # values of inputs that were chosen to reach a branch
+    named: tuple[str, ...] = ()  # inputs in `chosen` that a node compares with their value for equality
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +174,7 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
     return (
         attempt.source == "failed"
         or has_guessed_sizes(attempt, runs)
-        or (bool(attempt.case.chosen) and _is_unproven(attempt, runs))
+        or has_guessed_values(attempt, runs)
         or (has_value_fault and _is_unproven(attempt, runs))
     )
 
@@ -199,12 +200,30 @@ def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
     if attempt.outcome != "run-refused" or not case.guessed or not _is_unproven(attempt, runs):
         return False
     doubtful = [axis for axis in case.guessed if axis not in case.leading]
-    proven = [
-        usable.case.sizes
+    proven = [usable.sizes for usable in _list_proven_cases(runs)]
+    return not any(all(sizes.get(axis) == case.sizes[axis] for axis in doubtful) for sizes in proven)
+
+
+def has_guessed_values(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Return whether a run failed with values chosen for a branch, and no other run shows that they are valid.
+
+    A single value is valid if the graph compares the input with it, and the sizes are not guessed.
+    """
+    case = attempt.case
+    if attempt.outcome != "run-refused" or not case.chosen or not _is_unproven(attempt, runs):
+        return False
+    if tuple(case.chosen) == case.named and len(case.chosen) == 1 and set(case.guessed) <= set(case.leading):
+        return False
+    return not any(case.chosen.items() <= proven.chosen.items() for proven in _list_proven_cases(runs))
+
+
+def _list_proven_cases(runs: ModelRuns) -> list[AttemptCase]:
+    """Return the cases that completed on this or another runtime."""
+    return [
+        usable.case
         for usable in runs.attempts
         if usable.case.name and (usable.outcome == "completed" or usable.case.name in runs.usable_cases)
     ]
-    return not any(all(sizes.get(axis) == case.sizes[axis] for axis in doubtful) for sizes in proven)
 
 
 def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:

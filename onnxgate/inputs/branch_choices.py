@@ -85,14 +85,15 @@ class ChoiceSearch:
         element = element_type(value)
         if element == "bool":
             return [True, False]
-        equal, bounds = (list(self._list_compared(value.name, is_equal=wanted)) for wanted in (True, False))
+        equal, bounds = (list(_list_compared(self.graph, value.name, is_equal=it)) for it in (True, False))
         compared = [*equal, *bounds]
         rates = [rate for rate in SAMPLE_RATES if any(number in SAMPLE_RATES for number in compared)]
         others = [*compared, *map(Fraction, constants)]
         near = [number + step for number in others for step in (0, 1, -1)]
         numbers: dict[int | Fraction, None] = dict.fromkeys((*equal, *rates, *near, 0, 1))
         if "int" not in element:
-            return [float(number) for number in numbers][:MAX_VALUES]
+            largest = float(np.finfo(DTYPES[element]).max)
+            return [float(number) for number in numbers if abs(number) <= largest][:MAX_VALUES]
         return [number for it in numbers if (number := self._fit(value, it)) is not None][:MAX_VALUES]
 
     def _fit(self, value: ValueInfo, number: float | Fraction) -> Number | None:
@@ -109,17 +110,9 @@ class ChoiceSearch:
                 return int(number) if number in values else None
         return int(number)
 
-    def _list_compared(self, name: str, *, is_equal: bool) -> Iterator[Fraction]:
-        """Yield the values of an input at which a node compares it with a constant, also after simple arithmetic."""
-        for use in self.graph.uses(name):
-            if use.operator in COMPARISONS and (use.operator == "Equal") == is_equal and use.value.scale:
-                for number in self.graph.numbers(use.input_name(1 - use.position)):
-                    if math.isfinite(number):
-                        yield (Fraction(number) - use.value.offset) / use.value.scale
-
     def has_preferred(self, name: str) -> bool:
         """Return whether an input is compared for equality, so that its generated value would choose no branch."""
-        return next(self._list_compared(name, is_equal=True), None) is not None
+        return next(_list_compared(self.graph, name, is_equal=True), None) is not None
 
     def find_start(self, sizes: Mapping[str, int], candidates: Mapping[str, Sequence[Number]]) -> Choice:
         """Return the choice for all cases: the first candidate of each input that is compared for equality."""
@@ -166,6 +159,20 @@ class ChoiceSearch:
             if choice.sizes != start.sizes and (found := self.evaluate(choice).chosen - reached):
                 reached |= found
                 yield choice, found
+
+
+def is_compared(graph: DataflowGraph, name: str, number: Number) -> bool:
+    """Return whether a node compares an input with this value for equality."""
+    return any(number == compared for compared in _list_compared(graph, name, is_equal=True))
+
+
+def _list_compared(graph: DataflowGraph, name: str, *, is_equal: bool) -> Iterator[Fraction]:
+    """Yield the values of an input at which a node compares it with a constant, also after simple arithmetic."""
+    for use in graph.uses(name):
+        if use.operator in COMPARISONS and (use.operator == "Equal") == is_equal and use.value.scale:
+            for number in graph.numbers(use.input_name(1 - use.position)):
+                if math.isfinite(number):
+                    yield (Fraction(number) - use.value.offset) / use.value.scale
 
 
 def list_unreached(graph: BranchGraph, results: Sequence[ChosenBranches]) -> tuple[Branch, ...]:

@@ -272,11 +272,14 @@ class _Evaluation:
         node = scope.producers.get(name)
         if node is None or node.operator[0] != DEFAULT_DOMAIN:
             return None
+        if node.operator[1] in ("Shape", "Size") and not node.inputs:  # an invalid node
+            return None
         position = node.outputs.index(name)
         if _is_if(node):
             truth = self._truth(node.inputs[0], scope, depth) if node.inputs else None
-            body = scope.bodies[_key(node)].get(_attribute(truth)) if truth is not None else None
-            return self._value(body.graph.proto.output[position].name, body, depth) if body is not None else None
+            body = scope.bodies.get(_key(node), {}).get(_attribute(truth)) if truth is not None else None
+            name = _output_name(body, position) if body is not None else ""
+            return self._value(name, body, depth) if body is not None and name else None
         if node.operator[1] not in EVALUATED_OPERATORS:
             return None
         if node.operator[1] in ("Shape", "Size"):
@@ -401,9 +404,14 @@ def _trace(branches: BranchGraph, conditional: Conditional) -> Dependencies:
 def _iter_branch_outputs(node: NodeView, name: str, scope: Scope) -> Iterator[tuple[str, Scope]]:
     if _is_if(node):
         position = node.outputs.index(name)
-        for body in scope.bodies[_key(node)].values():
-            if position < len(body.graph.proto.output):
-                yield body.graph.proto.output[position].name, body
+        for body in scope.bodies.get(_key(node), {}).values():
+            if output := _output_name(body, position):
+                yield output, body
+
+
+def _output_name(body: Scope, position: int) -> str:
+    outputs = body.graph.proto.output
+    return outputs[position].name if position < len(outputs) else ""
 
 
 def _list_numbers(branches: BranchGraph, scope: Scope, name: str, node: NodeView | None) -> list[float]:

@@ -22,7 +22,7 @@ from onnxgate.inputs.axis_sizes import (
     list_size_settings,
     resolve_shape,
 )
-from onnxgate.inputs.branch_choices import MAX_CHOICES, ChoiceSearch
+from onnxgate.inputs.branch_choices import MAX_CHOICES, ChoiceSearch, is_compared
 from onnxgate.inputs.branches import MAX_EVALUATED_ELEMENTS, BranchGraph
 from onnxgate.inputs.case_files import find_unread_outputs, make_callable_cases, read_user_cases
 from onnxgate.inputs.case_selection import ALL_CASES, CaseSelection, Choice, format_case_name
@@ -66,7 +66,11 @@ class InputCases:
 
 
 NO_INPUTS = "inputs"
-"""Cause of incomplete checks if inputs cannot be generated for a model, or the model does not run on them."""
+"""Cause of incomplete checks if inputs cannot be generated for a model."""
+NO_COMPLETED_RUN = "completed-run"
+"""Cause of incomplete checks if a model does not run on the generated inputs."""
+UNTESTED_BRANCH = "branch"
+"""Cause of incomplete checks if a model does not run with the values that were chosen for a branch."""
 
 CallInputs = Callable[[str, Path], "Sequence[Mapping[str, str]] | InputCases"]
 """Function that creates inputs with the user's callable, such as `samples.py:batches`.
@@ -91,7 +95,7 @@ def create_cases(
     settings = model.settings
     unsupported = explain_unsupported_inputs(reading.facts.inputs)
     if unsupported:
-        return InputCases((), unsupported)
+        return InputCases((), unsupported, cause=NO_INPUTS)
     if settings.inputs is None:
         return _create_generated_cases(model, reading, folder, selection)
     unread = ""
@@ -139,7 +143,7 @@ def create_cases_at(
         generator = CaseGenerator(reading.facts, reading.view, model.settings.sizes, seed)
         return InputCases(generator.write(generator.plan(sizes, probes=probes), folder))
     except InputGenerationError as reason:
-        return InputCases((), reason.message, reason.hint or "")
+        return InputCases((), reason.message, reason.hint or "", NO_INPUTS)
 
 
 MAX_ELEMENTS = 2**27
@@ -281,6 +285,7 @@ class CaseGenerator:
             guessed=self._guessed,
             leading=tuple(name for name in self._guessed if name in self._leading),
             chosen=dict(case.choice.values),
+            named=tuple(name for name, number in case.choice.values.items() if is_compared(self._graph, name, number)),
             probe=case.is_probe,
         )
 

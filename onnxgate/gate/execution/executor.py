@@ -49,7 +49,7 @@ from onnxgate.gate.request import (
 )
 from onnxgate.gate.sharding.plan import TOOLCHAIN
 from onnxgate.inputs.case_selection import require_known_cases
-from onnxgate.inputs.cases import NO_INPUTS, InputCases, create_cases, create_cases_at
+from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import list_content_files
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
@@ -370,8 +370,8 @@ class _Executor:
         if Stage.RUNTIME in settings.stages:
             coverage = BranchCoverage(reading.facts, reading.view, started.cases, model.root, model.folder)
             runs = tuple(self._add_unreached(started, reading, runs, coverage))
-        reason, hint = (fed.reason, fed.hint) if fed.reason else failed_runs.explain_no_completed_run(runs)
-        cause = fed.cause if fed.reason else NO_INPUTS
+        explained = (fed.reason, fed.hint, fed.cause)
+        reason, hint, cause = explained if fed.reason else failed_runs.explain_no_completed_run(runs)
         unrun_stages = settings.stages & {Stage.RUNTIME, Stage.PARITY} if reason and started.levels else ()
         step = StepResult(
             subjects=runs if Stage.RUNTIME in settings.stages else (),

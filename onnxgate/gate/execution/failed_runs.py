@@ -18,8 +18,8 @@ from onnxgate.core.jobs import (
     Optimization,
     TimedOut,
 )
-from onnxgate.evidence.runtime import IsolatedNode, ModelRuns, has_guessed_sizes, is_unusable
-from onnxgate.inputs.cases import REAL_INPUTS_HINT
+from onnxgate.evidence.runtime import IsolatedNode, ModelRuns, has_guessed_sizes, has_guessed_values, is_unusable
+from onnxgate.inputs.cases import NO_COMPLETED_RUN, REAL_INPUTS_HINT, UNTESTED_BRANCH
 from onnxgate.model.subgraphs.reduced_models import extract_node
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages import isolated_nodes
@@ -141,16 +141,29 @@ def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Iso
             future.cancel()
 
 
-def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
-    """Return a reason and a hint if all cases failed because of invalid inputs; otherwise ("", "")."""
+def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str, str]:
+    """Return a reason, a hint and a cause if all cases, or all those of a branch, failed because of invalid inputs.
+
+    Otherwise, all three are "".
+    """
     attempts = [(attempt, model) for model in runs for attempt in model.attempts]
     unusable = [attempt for attempt, model in attempts if is_unusable(attempt, model)]
-    if not unusable or any(attempt.outcome == "completed" and attempt.case.name for attempt, _ in attempts):
-        return "", ""
+    if any(attempt.outcome == "completed" and attempt.case.name for attempt, _ in attempts):
+        return _explain_untested_branch(runs)
+    if not unusable:
+        return "", "", ""
     if not unusable[0].case.sizes:
-        return "the model does not run on the generated inputs", REAL_INPUTS_HINT
+        return "the model does not run on the generated inputs", REAL_INPUTS_HINT, NO_COMPLETED_RUN
     sized = f"{REAL_INPUTS_HINT}, or set valid `sizes`"
-    return "the model does not run on generated inputs of any tested size", sized
+    return "the model does not run on generated inputs of any tested size", sized, NO_COMPLETED_RUN
+
+
+def _explain_untested_branch(runs: Sequence[ModelRuns]) -> tuple[str, str, str]:
+    failed = [it.case.chosen for model in runs for it in model.attempts if has_guessed_values(it, model)]
+    if not failed:
+        return "", "", ""
+    values = " and ".join(f"`{name}` = {str(value).lower()}" for name, value in failed[0].items())
+    return f"a branch was not tested, because the model does not run with {values}", REAL_INPUTS_HINT, UNTESTED_BRANCH
 
 
 def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Run, RunResult
-from onnxgate.evidence.runtime import Attempt, AttemptCase, ModelRuns, UnreachedBranch
+from onnxgate.evidence.runtime import Attempt, AttemptCase, ModelRuns, Refusal, UnreachedBranch, is_unusable
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.stages.branch_coverage import BranchCoverage
 from onnxgate.stages.runtime import ExecutedModel, ObservedRun, collect_evidence
@@ -134,3 +134,28 @@ def test_probe_that_fails_everywhere_is_dropped(tmp_path: Path, accepted: bool) 
     kept = [("probe", "run-refused")], [("probe", "completed")]
 
     assert names == [[("usual", "completed"), *(extra if accepted else [])] for extra in kept]
+
+
+@pytest.mark.parametrize(
+    ("completed", "named", "guessed", "is_bad_input"),
+    [
+        ({"sr": 16000}, (), (), True),
+        ({"sr": 16000}, ("sr",), (), False),
+        ({"sr": 16000}, ("sr",), ("N",), True),
+        ({"sr": 8000}, (), (), False),
+    ],
+)
+def test_value_is_blamed_only_if_no_run_accepted_it(
+    completed: dict[str, int], named: tuple[str, ...], guessed: tuple[str, ...], is_bad_input: bool
+) -> None:
+    """A value that ran with another batch size, or with which the graph compares the input, is not the cause."""
+    failure = Failure(type="InvalidArgument", text="cannot be reshaped")
+    case = AttemptCase(name="b", origin="generated", sizes={"N": 3}, chosen={"sr": 8000}, named=named, guessed=guessed)
+    failed = Attempt(optimization="all", outcome="run-refused", case=case, refusal=Refusal(failure=failure))
+    other = Attempt(
+        optimization="all",
+        outcome="completed",
+        case=AttemptCase(name="a", origin="generated", sizes={"N": 3}, chosen=completed),
+    )
+
+    assert is_unusable(failed, _runs(other, failed)) == is_bad_input
