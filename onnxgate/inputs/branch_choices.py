@@ -92,8 +92,8 @@ class ChoiceSearch:
         near = [number + step for number in others for step in (0, 1, -1)]
         numbers: dict[int | Fraction, None] = dict.fromkeys((*equal, *rates, *near, 0, 1))
         if "int" not in element:
-            largest = float(np.finfo(DTYPES[element]).max)
-            return [float(number) for number in numbers if abs(number) <= largest][:MAX_VALUES]
+            limit = Fraction(float(np.finfo(np.dtype(DTYPES[element])).max))
+            return [float(number) for number in numbers if abs(Fraction(number)) <= limit][:MAX_VALUES]
         return [number for it in numbers if (number := self._fit(value, it)) is not None][:MAX_VALUES]
 
     def _fit(self, value: ValueInfo, number: float | Fraction) -> Number | None:

@@ -35,6 +35,8 @@ EVALUATED_OPERATORS = frozenset(
 """Operators with exact results whose output is not larger than their inputs, so that they are evaluated here."""
 FOLDED_OPERATORS = frozenset(("Pad", "Reshape", "Slice", "Expand", "Tile", "Unsqueeze", "Squeeze", "Resize", "Split"))
 """Operators whose output shape depends on constants, which exporters often compute from other constants."""
+BRANCH_FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Exceptions of the analysis of an invalid model. They must not end the check of other models."""
 MAX_EVALUATED_ELEMENTS = 1 << 16
 """Maximum number of elements of a value that is evaluated."""
 MAX_EVALUATED_DEPTH = 100

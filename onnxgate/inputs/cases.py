@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from onnxgate.inputs.axis_sizes import (
     resolve_shape,
 )
 from onnxgate.inputs.branch_choices import MAX_CHOICES, ChoiceSearch, is_compared
-from onnxgate.inputs.branches import MAX_EVALUATED_ELEMENTS, BranchGraph
+from onnxgate.inputs.branches import BRANCH_FAULTS, MAX_EVALUATED_ELEMENTS, BranchGraph
 from onnxgate.inputs.case_files import find_unread_outputs, make_callable_cases, read_user_cases
 from onnxgate.inputs.case_selection import ALL_CASES, CaseSelection, Choice, format_case_name
 from onnxgate.inputs.dataflow import DataflowGraph
@@ -218,9 +219,15 @@ class CaseGenerator:
         other guessed sizes.
         """
         chosen = settings or list_size_settings(self._inputs, self._sizes, self.states)
-        search = self.search_choices(chosen[0])
-        if search is None:
-            return tuple(PlannedCase(Choice(sizes=sizes)) for sizes in chosen)
+        with suppress(*BRANCH_FAULTS):
+            search = self.search_choices(chosen[0])
+            if search is not None:
+                return self._plan_branches(chosen, search, probes=probes)
+        return tuple(PlannedCase(Choice(sizes=sizes)) for sizes in chosen)
+
+    def _plan_branches(
+        self, chosen: Sequence[Mapping[str, int]], search: ChoiceSearch, *, probes: bool
+    ) -> tuple[PlannedCase, ...]:
         candidates = search.list_candidates()
         start = search.find_start(chosen[0], candidates)
         usual = [Choice(start.values, sizes) for sizes in chosen]

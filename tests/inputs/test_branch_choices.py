@@ -192,3 +192,50 @@ def test_values_are_written_and_selected_by_name(tmp_path: Path) -> None:
     assert [int(np.load(case.inputs["n"])) for case in cases] == [16000, 8000, 16000]
     assert (choice.values, choice.sizes, cases[1].chosen) == ({"n": 8000}, {"N": 1}, {"n": 8000})
     assert (np.load(cases[0].inputs["x"]) == np.load(cases[1].inputs["x"])).all()
+
+
+def constant_branch(*outputs: str) -> onnx.GraphProto:
+    """Return a branch whose outputs are true."""
+    value = onnx.helper.make_tensor("t", onnx.TensorProto.BOOL, [], [True])
+    nodes = [onnx.helper.make_node("Constant", [], [name], value=value) for name in outputs]
+    types = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.BOOL, []) for name in outputs]
+    return onnx.helper.make_graph(nodes, "b", [], types)
+
+
+CONSTANT_BRANCHES = {"then_branch": constant_branch("t1"), "else_branch": constant_branch("e1")}
+MALFORMED = {
+    "fewer outputs": [
+        onnx.helper.make_node("Equal", ["sr", "k"], ["c"]),
+        onnx.helper.make_node("If", ["c"], ["a", "b"], **CONSTANT_BRANCHES),
+        onnx.helper.make_node("If", ["b"], ["y"], **CONSTANT_BRANCHES),
+    ],
+    "no branches": [
+        onnx.helper.make_node("Equal", ["sr", "k"], ["c"]),
+        onnx.helper.make_node("If", ["c"], ["b"]),
+        onnx.helper.make_node("If", ["b"], ["y"], **CONSTANT_BRANCHES),
+    ],
+    "no condition": [onnx.helper.make_node("If", [], ["y"], **CONSTANT_BRANCHES)],
+    "shape of nothing": [
+        onnx.helper.make_node("Shape", [], ["s"]),
+        onnx.helper.make_node("If", ["s"], ["y"], **CONSTANT_BRANCHES),
+    ],
+    "cycle": [
+        onnx.helper.make_node("Not", ["d"], ["c"]),
+        onnx.helper.make_node("Not", ["c"], ["d"]),
+        onnx.helper.make_node("If", ["d"], ["y"], **CONSTANT_BRANCHES),
+    ],
+}
+
+
+@pytest.mark.parametrize("nodes", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_nodes_do_not_end_the_check(nodes: list[onnx.NodeProto], tmp_path: Path) -> None:
+    """Inputs are generated for an invalid model, and the runtimes decide about it."""
+    inputs = [onnx.helper.make_tensor_value_info("sr", onnx.TensorProto.INT64, [])]
+    outputs = [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.BOOL, [])]
+    weights = [onnx.helper.make_tensor("k", onnx.TensorProto.INT64, [], [8000])]
+    graph = onnx.helper.make_graph(nodes, "g", inputs, outputs, weights)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(onnx.helper.make_model(graph).SerializeToString())
+    reading = read_model(path, "m.onnx")
+
+    assert generate_cases(reading.facts, reading.view, {}, tmp_path / "cases")

@@ -48,6 +48,7 @@ from onnxgate.gate.request import (
     join_steps,
 )
 from onnxgate.gate.sharding.plan import TOOLCHAIN
+from onnxgate.inputs.branches import BRANCH_FAULTS
 from onnxgate.inputs.case_selection import require_known_cases
 from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
 from onnxgate.model.facts import ModelFacts
@@ -367,9 +368,14 @@ class _Executor:
             model, ran, started.sourced.eager or {}, predicted, nodes.alone, optional
         )
         fed = prepared.fed
+        unread: tuple[IncompleteCheck, ...] = ()
         if Stage.RUNTIME in settings.stages:
-            coverage = BranchCoverage(reading.facts, reading.view, started.cases, model.root, model.folder)
-            runs = tuple(self._add_unreached(started, reading, runs, coverage))
+            try:
+                coverage = BranchCoverage(reading.facts, reading.view, started.cases, model.root, model.folder)
+                runs = tuple(self._add_unreached(started, reading, runs, coverage))
+            except BRANCH_FAULTS as error:
+                reason = f"the branches of its `If` nodes could not be analyzed ({type(error).__name__}: {error})"
+                unread = (IncompleteCheck(Stage.RUNTIME, prepared.path, "", reason, by_design=True),)
         explained = (fed.reason, fed.hint, fed.cause)
         reason, hint, cause = explained if fed.reason else failed_runs.explain_no_completed_run(runs)
         unrun_stages = settings.stages & {Stage.RUNTIME, Stage.PARITY} if reason and started.levels else ()
@@ -382,7 +388,7 @@ class _Executor:
                     for stage in sorted(unrun_stages)
                 ),
             ),
-            skipped=(*nodes.skipped, *(it for it in undone if it.runtime in optional)),
+            skipped=(*nodes.skipped, *unread, *(it for it in undone if it.runtime in optional)),
         )
         return runs, step, nodes.answers
 
