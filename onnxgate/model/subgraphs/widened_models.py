@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 MAX_MODEL_BYTES = 1 << 29
 """Maximum size of a float16 model in bytes; the copy is twice as large, and at most 2 GiB."""
 
-_EXACT_BITS = 0b111
-"""Lowest bits of a float16 number, which are 0 for most numbers that float16 represents exactly, such as 0.5 or 3."""
+_EXACT_BITS = 0b111111
+"""Lowest bits of a float16 number. They are 0 in constants that float16 represents exactly, such as 0.5, 3 or 100, but
+not in the square root of 2, whose lowest 3 bits are 0."""
 
 
 def write_widened_model(model: Path, path: Path, exact: Collection[str] | None = None) -> bool:
