@@ -266,6 +266,12 @@ def _elementwise(compute: Callable[[int, int], int], element: int = _INT64) -> F
     return fold
 
 
+def _fold_modulo(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    """Fold `Mod` with the sign of the divisor; with `fmod`, the sign differs."""
+    is_fmod = any(attribute.name == "fmod" and attribute.i for attribute in node.attribute)
+    return None if is_fmod else _elementwise(operator.mod)(node, inputs)
+
+
 def _broadcast(values: tuple[int, ...], size: int) -> tuple[int, ...]:
     return values * size if len(values) == 1 else values
 
@@ -283,7 +289,7 @@ _FOLDS: Mapping[str, Fold] = {
     "Less": _elementwise(operator.lt, _BOOL),
     "Max": _elementwise(max),
     "Min": _elementwise(min),
-    "Mod": _elementwise(operator.mod),
+    "Mod": _fold_modulo,
     "Mul": _elementwise(operator.mul),
     "Not": _fold_not,
     "Or": _elementwise(operator.or_, _BOOL),

@@ -235,7 +235,8 @@ _AXIS_MOVES: dict[str, Callable[[_SelectionFlow, NodeView, _Selection], _Selecti
 
 def _infer_shapes(proto: ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the shape of each value whose rank is known; unknown sizes are 0."""
-    with contextlib.suppress(shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
+    faults = (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, IndexError)
+    with contextlib.suppress(*faults):
         proto = shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
     graph = proto.graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}

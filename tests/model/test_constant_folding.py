@@ -59,3 +59,14 @@ def test_models_without_shape_arithmetic_are_not_inferred_again() -> None:
     )
 
     assert not can_fold(model)
+
+
+def test_modulo_with_the_sign_of_the_dividend_is_not_folded() -> None:
+    """With `fmod`, -5 modulo 3 is -2: the shape is (2, 3), as x has, and not (2, 6)."""
+    infer_folded_shapes(
+        graph(
+            "a = Constant <value_ints = [-5]> () b = Constant <value_ints = [3]> () m = Mod <fmod = 1> (a, b) "
+            "c = Constant <value_ints = [5]> () d = Add (m, c) e = Constant <value_ints = [2]> () "
+            "n = Concat <axis = 0> (e, d)"
+        )
+    )

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import onnx
 from onnx import numpy_helper
 
 from onnxgate.core.jobs import Completed, InputCase, Observation, Run, RunResult
 from onnxgate.gate.execution.source_noise import UnmeasurableError
 from onnxgate.inputs.cases import draw_bits
 from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.model.subgraphs.widened_models import load_with_weights
 from onnxgate.numerics.agreement import NoiseMeasurement, measure_noise
 from onnxgate.numerics.quantization import measure_quantization
 from onnxgate.numerics.streams import load_array
@@ -107,8 +107,8 @@ def _pair(sample: RunOutputs, usual: RunOutputs) -> Iterator[tuple[dict[str, Arr
 
 def _write_changed_model(model: Path, path: Path, seed: int) -> Path:
     try:
-        proto = onnx.load(model)
-        if proto.ByteSize() > MAX_MODEL_BYTES:
+        proto = load_with_weights(model, MAX_MODEL_BYTES)
+        if proto is None:
             raise UnmeasurableError("the model is larger than 1 GiB")
         for tensor in proto.graph.initializer:
             if tensor.data_type in _FLOATS and math.prod(tensor.dims) >= MIN_WEIGHT_ELEMENTS:

@@ -229,7 +229,12 @@ def add_selection_noise(model: Path, folder: Path, seed: int) -> Path | None:
     del proto.graph.node[:]
     declare_input(proto.graph, SELECTION_NOISE, TensorProto.FLOAT, ())
     proto.graph.node.append(
-        onnx.helper.make_node("Constant", [], [f"{SELECTION_NOISE} least"], value_float=SMALL_SCORE)
+        onnx.helper.make_node(
+            "Constant",
+            [],
+            [f"{SELECTION_NOISE} least"],
+            value=onnx.helper.make_tensor("least", TensorProto.FLOAT, [], [SMALL_SCORE]),  # `value_float` is newer
+        )
     )
     added: set[str] = set()
     for node in nodes:
@@ -261,7 +266,8 @@ def _create_noise_nodes(name: str, seed: int) -> list[NodeProto]:
 
 def _infer_element_types(proto: ModelProto) -> dict[str, int]:
     """Return the element types of the values of a model, as far as they are known."""
-    with suppress(onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
+    faults = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError, IndexError)
+    with suppress(*faults):
         proto = onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False)
     graph = proto.graph
     return {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output, *graph.input)}

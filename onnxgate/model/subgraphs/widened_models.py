@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnx.external_data_helper
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+
+from onnxgate.model.facts import required_bytes
+from onnxgate.model.reading.external_data import is_external
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +29,24 @@ _EXACT_BITS = 0b111111
 not in the square root of 2, whose lowest 3 bits are 0."""
 
 
+def load_with_weights(model: Path, max_bytes: int) -> ModelProto | None:
+    """Load a model with its external data; return None if both together are larger than `max_bytes`.
+
+    Raises:
+        OSError: the model cannot be read.
+        ValueError: the model or its external data is invalid.
+    """
+    try:
+        proto = onnx.load(model, load_external_data=False)
+        tensors = [tensor for tensor in proto.graph.initializer if is_external(tensor)]
+        if model.stat().st_size + sum(required_bytes(tensor) or 0 for tensor in tensors) > max_bytes:
+            return None
+        onnx.external_data_helper.load_external_data_for_model(proto, str(model.parent))
+    except (onnx.checker.ValidationError, DecodeError) as error:
+        raise ValueError(str(error)) from error
+    return proto
+
+
 def write_widened_model(model: Path, path: Path, exact: Collection[str] | None = None) -> bool:
     """Write a copy of a float16 model that computes in float32; return False if the model is too large.
 
@@ -34,8 +57,8 @@ def write_widened_model(model: Path, path: Path, exact: Collection[str] | None =
         OSError: the model cannot be read, or the disk is full.
         ValueError: the external data cannot be read.
     """
-    proto = onnx.load(model)
-    if proto.ByteSize() > MAX_MODEL_BYTES:
+    proto = load_with_weights(model, MAX_MODEL_BYTES)
+    if proto is None:
         return False
     _Widening(exact).widen(proto)
     path.write_bytes(proto.SerializeToString())
