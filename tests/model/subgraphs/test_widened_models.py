@@ -60,3 +60,21 @@ def test_only_weights_of_the_source_are_exact(tmp_path: Path) -> None:
     assert [1, 0, 0] == [
         abs(int(np.float16(b).view(np.int16)) - int(a.view(np.int16))) for a, b in zip(weights[1], wide[1], strict=True)
     ]
+
+
+def test_selected_rows_of_the_source_are_exact(tmp_path: Path) -> None:
+    """A constant that consists of rows of an embedding, which a fixed shape selects, is not changed."""
+    text = """g (float16[2, 2] x) => (float16[2, 2] y)
+        <float16[2, 2] w = {11878, 11879, 11881, 11883}> { y = Add(x, w) }"""
+    model = parse(text)
+    onnx.save(model, tmp_path / "m.onnx")
+    (weight,) = map(numpy_helper.to_array, model.graph.initializer)
+    exact = [hashlib.sha256(row.tobytes()).hexdigest() for row in weight]
+    write_widened_model(tmp_path / "m.onnx", tmp_path / "wide.onnx", exact)
+    write_widened_model(tmp_path / "m.onnx", tmp_path / "changed.onnx", exact[:1])
+    wide, changed = (
+        numpy_helper.to_array(onnx.load(tmp_path / name).graph.initializer[0]) for name in ("wide.onnx", "changed.onnx")
+    )
+
+    assert weight.tolist() == wide.tolist()
+    assert weight.tolist() != changed.tolist()
