@@ -5,7 +5,6 @@ Used to detect roles of inputs.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
@@ -13,12 +12,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from onnx import TensorProto, checker, inliner, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, Dim, count_tensor_elements
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.view import GraphView, ModelView, iter_node_subgraphs
-from onnxgate.model.validity import explain_unfollowed_calls
+from onnxgate.model.validity import inline_local_functions
 
 if TYPE_CHECKING:
     import onnx
@@ -125,11 +124,8 @@ class DataflowGraph:
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._dims: dict[str, tuple[Dim, ...]] = {}
         self._leaving: dict[str, list[str]] = {}  # output of a subgraph -> outputs of its node
-        if model.functions and not explain_unfollowed_calls(model):
-            with contextlib.suppress(checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
-                model = ModelView(inliner.inline_local_functions(model.proto))
-        self.model = model  # without local functions, if they can be inlined
-        self._add(model.graphs[0])
+        self.model = inline_local_functions(model)
+        self._add(self.model.graphs[0])
 
     def _add(self, view: GraphView) -> None:
         graph = view.proto

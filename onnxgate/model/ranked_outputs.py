@@ -10,10 +10,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onnx import ModelProto, TensorProto, checker, inliner, numpy_helper, shape_inference
+from onnx import ModelProto, TensorProto, checker, numpy_helper, shape_inference
 
 from onnxgate.model.reading.omitted_data import find_omitted_data
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView
+from onnxgate.model.validity import inline_local_functions
 
 SELECTING_OPERATORS = frozenset({"TopK", "NonMaxSuppression", "NonZero", "Compress"})
 """Operators whose outputs are lists of selected items."""
@@ -70,7 +71,7 @@ def find_ranked_outputs(model: ModelView) -> tuple[RankedOutputs, ...]:
     """Find the outputs that depend on a selection, and group those that list the same items."""
     if not any(node.operator[1] in SELECTING_OPERATORS | CHOOSING_OPERATORS for node in model.nodes()):
         return ()
-    model = _inline_functions(model)
+    model = inline_local_functions(model)
     graph = _SelectionFlow(model)
     selections = {
         output.name: graph.selections[output.name]
@@ -91,13 +92,6 @@ def _group(selections: Mapping[str, _Selection]) -> Iterator[RankedOutputs]:
         axes = {key: axis for group in joined for key, axis in group[1].items()}
         groups = [*(group for group in groups if group not in joined), (origins, {**axes, name: selection.axis})]
     return (RankedOutputs(axes) for _, axes in groups)
-
-
-def _inline_functions(model: ModelView) -> ModelView:
-    if model.functions:
-        with contextlib.suppress(checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
-            return ModelView(inliner.inline_local_functions(model.proto))
-    return model
 
 
 class _SelectionFlow:

@@ -472,6 +472,18 @@ def explain_unfollowed_calls(model: ModelView) -> str:
     return ""
 
 
+def inline_local_functions(model: ModelView) -> ModelView:
+    """Return a model without local functions; the model itself if it has none or if their calls are not followed."""
+    if not model.functions or explain_unfollowed_calls(model):
+        return model
+    from onnx import checker, inliner
+
+    try:
+        return ModelView(inliner.inline_local_functions(model.proto))
+    except (checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
+        return model
+
+
 def format_function_key(key: OperatorKey) -> str:
     """Format the name of a local function for messages."""
     domain, name, overload = key

@@ -148,38 +148,6 @@ class ItemMatching:
     moved: tuple[int, ...]
 
 
-MAX_NOISE_SHARE = 0.01
-"""Maximum difference between the values of one item in two precisions, relative to the largest value of its column.
-
-Source: chosen, not measured.
-"""
-
-
-def align_items(narrow: Outputs, wide: Outputs, axes: Mapping[str, int | None]) -> tuple[Outputs, Outputs] | None:
-    """Return only the items that both results list, in the same order; None if the outputs do not list items.
-
-    The noise of ranked outputs is measured between the returned arrays, whose shape is (items, values of an item).
-    """
-    layout = find_layout(wide, axes)
-    ours, theirs = (layout.arrange(outputs) if layout is not None else None for outputs in (narrow, wide))
-    if layout is None or ours is None or theirs is None or len(ours) != len(theirs) or ours.shape[2] != theirs.shape[2]:
-        return None
-    columns = np.array(layout.columns(wide))
-    is_float = np.array([wide[name].dtype.kind == "f" for name in columns])
-    largest = np.where(np.isfinite(theirs), np.abs(theirs), 0.0).max(axis=(0, 1), initial=0.0)
-    rows: tuple[list[Array], list[Array]] = ([], [])
-    for candidate, reference in zip(ours, theirs, strict=True):
-        allowed = np.broadcast_to(np.where(is_float, MAX_NOISE_SHARE * largest, 0.0), reference.shape)
-        matching = match_items(candidate, reference, allowed)
-        if matching is None:
-            return None
-        rows[0].append(candidate[list(matching.pairs.values())])
-        rows[1].append(reference[list(matching.pairs)])
-    aligned = tuple(np.concatenate(side) for side in rows)
-    narrow, wide = ({name: side[:, columns == name] for name in layout.outputs} for side in aligned)
-    return narrow, wide
-
-
 def match_items(candidate: Array, reference: Array, allowed: Array) -> ItemMatching | None:
     """Match the items of two lists with the shape (items, values); None if too many items differ.
 
