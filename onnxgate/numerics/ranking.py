@@ -6,7 +6,6 @@ an item of the reference if all their values agree within the tolerances of the 
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,15 @@ if TYPE_CHECKING:
     Outputs = Mapping[str, Array]
 
 
+NOISES = (1e-6, 1e-5)
+"""Levels of noise in runs that show the effect of rounding errors; larger if the smaller does not explain a difference.
+
+The noise is relative: of inputs to their largest value, and of the scores and boxes that are selected. It exceeds the
+rounding errors, because a selection that depends on these must change in many runs.
+
+Source: in a RetinaNet with random weights (torchvision, ResNet-50), a box differs by 2.4 times its tolerance from the
+source, and by up to 4.7 times in runs of the second level; scores differ by 1e-7 to 1e-6. Measured 2026-11-28.
+"""
 MAX_ITEM_VALUES = 1 << 24
 """Maximum number of values of the items of one result; larger results are compared by position.
 
@@ -31,42 +39,28 @@ MAX_SEARCHED_ITEMS = 4096
 
 Source: chosen, not measured. RT-DETR and YOLO list 300 items, Faster R-CNN 100.
 """
-MAX_TIE = 5e-7
-"""Maximum relative difference of equal scores: four times the relative precision of float32.
+MAX_PAIRS = 1 << 22
+"""Maximum number of pairs of items that are compared at once, to limit memory."""
+MAX_RATIO = 2.0
+"""Maximum ratio of the number of unexplained items to the number in any run with rounding errors.
 
-Source: the equal scores of a Faster R-CNN with random weights (0.2066) differ by 7e-8 between torch and onnxruntime
-(relative); the factor is chosen.
+Source: chosen. Runs of a correct Faster R-CNN with random weights leave up to 10 of 100 items unexplained, the
+difference between the model and its source none.
 """
-MAX_SMALL_TIE = 1.2e-7
-"""Maximum difference of equal scores near 0, which are often results of a sigmoid or softmax: one ULP of 1 in float32.
+MIN_LISTED_RATIO = 0.25
+"""Minimum ratio of the number of explained reference items to the number of explained items of each run.
 
-Source: arithmetic of a sigmoid, `1 / (1 + exp(-x))`; not measured.
+Source: SSDlite with random weights, where many scores are equal: 0.44; with all boxes moved by a pixel: 0.
 """
-MAX_ATTEMPTS = 3
-"""Maximum number of attempts to explain the differing items by runs on nearly equal inputs.
-
-Source: in a Faster R-CNN with random weights, 4 of 45 runs with noise in 3 attempts listed one item of equal score.
-"""
-MAX_RARE_SHARE = 0.1
-"""If an attempt explains no item, another attempt follows only if at most this share of the items differs.
-
-Source: chosen to save time if a model is wrong; not measured.
-"""
-MIN_EXPECTED_ITEMS = 5.0
-"""Number of items that must be expected in runs on nearly equal inputs before their absence proves anything.
+MIN_LISTED_ITEMS = 5
+"""Number of items of each run that the others must list before the absence of reference items proves anything.
 
 Source: with 5 expected items, a Poisson distribution gives none in 0.7 % of all cases.
 """
-MAX_COMMON_SHARE = 0.5
-"""Maximum share of the additional items that a run lists if its selection differs from that of the candidate.
+MIN_COMPARED_SHARE = 0.1
+"""Minimum share of items that agree. If rounding errors explain why fewer agree, the comparison proves little.
 
-Source: chosen. Of a Faster R-CNN with random weights, runs with noise list 16 to 38 of 99 items of the candidate, and
-runs without noise 95 to 99.
-"""
-MIN_LISTED_RATIO = 0.25
-"""Minimum ratio of the number of reference items in these runs to the expected number.
-
-Source: chosen, not measured.
+Source: chosen. Of RT-DETR and SSDlite with random weights, no item agrees with the source; of Faster R-CNN, 85 % do.
 """
 ABSENCE_FACTOR = 4.0
 """Ratio of the tolerance within which no item may lie for an item to be absent, to the tolerance of a match.
@@ -134,43 +128,45 @@ def _list_sharing(arrays: Outputs, name: str, axis: int) -> tuple[str, ...]:
     return tuple(other for other, array in arrays.items() if array.shape[: axis + 1] == sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class ItemMatching:
-    """Matched items of one list.
+def match_items(items: Array, others: Array, allowed: Array) -> Array | None:
+    """Return the position of the counterpart of each item, or -1; None if too many items differ by position.
 
-    `missing` are the reference items without a counterpart, `extra` the candidate items without one. `moved` are the
-    matched reference items that are out of order in the candidate.
+    Items have the shape (items, values); `allowed` are the tolerances of each item, or the same for all. Items at the
+    same position are matched first, then the nearest ones.
     """
-
-    pairs: dict[int, int]  # reference item -> candidate item
-    missing: tuple[int, ...]
-    extra: tuple[int, ...]
-    moved: tuple[int, ...]
-
-
-def match_items(candidate: Array, reference: Array, allowed: Array) -> ItemMatching | None:
-    """Match the items of two lists with the shape (items, values); None if too many items differ.
-
-    `allowed` contains the tolerance of each value of the reference. Items at the same position are matched first.
-    """
-    count = min(len(candidate), len(reference))
-    agree = _agree(candidate[:count], reference[:count], allowed[:count])
-    pairs = {int(index): int(index) for index in np.flatnonzero(agree)}
-    left = [index for index in range(len(reference)) if index not in pairs]
-    free = [index for index in range(len(candidate)) if index not in pairs]
+    allowed = np.broadcast_to(allowed, items.shape)
+    count = min(len(items), len(others))
+    same = np.flatnonzero(_agree(items[:count], others[:count], allowed[:count]))
+    found = np.full(len(items), -1)
+    found[same] = same
+    left, free = np.flatnonzero(found < 0), np.setdiff1d(np.arange(len(others)), same)
     if max(len(left), len(free)) > MAX_SEARCHED_ITEMS:
         return None
-    options = {
-        index: [free[at] for at in _find_equal(candidate[free], reference[index], allowed[index])] for index in left
-    }
-    pairs |= _assign(options)
-    taken = set(pairs.values())
-    return ItemMatching(
-        pairs=pairs,
-        missing=tuple(index for index in left if index not in pairs),
-        extra=tuple(index for index in free if index not in taken),
-        moved=_find_moved(pairs),
-    )
+    first, second = _find_pairs(items[left], others[free], allowed[left])
+    first, second = left[first], free[second]
+    with np.errstate(invalid="ignore"):
+        distances = np.abs(items[first] - others[second]).sum(axis=1)
+    taken = np.zeros(len(others), bool)
+    for pair in np.argsort(distances, kind="stable"):
+        if found[first[pair]] < 0 and not taken[second[pair]]:
+            found[first[pair]] = second[pair]
+            taken[second[pair]] = True
+    return found
+
+
+def _find_pairs(items: Array, others: Array, allowed: Array) -> tuple[Array, Array]:
+    """Return the positions of all pairs of items that agree."""
+    step = max(MAX_PAIRS // max(len(others), 1), 1)
+    pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    for start in range(0, len(items), step):
+        part, tolerance = items[start : start + step], allowed[start : start + step]
+        first, second = np.nonzero(_agree_each(part[:, None, 0], others[None, :, 0], tolerance[:, None, 0]))
+        for column in range(1, items.shape[1]):
+            agree = _agree_each(part[first, column], others[second, column], tolerance[first, column])
+            first, second = first[agree], second[agree]
+        pairs.append((first + start, second))
+    first, second = map(np.concatenate, zip(*pairs, strict=True))
+    return first, second
 
 
 def _agree(candidate: Array, reference: Array, allowed: Array) -> Array:
@@ -178,49 +174,10 @@ def _agree(candidate: Array, reference: Array, allowed: Array) -> Array:
     return np.asarray(_agree_each(candidate, reference, allowed).all(axis=-1))
 
 
-def _find_equal(items: Array, item: Array, allowed: Array) -> Array:
-    return np.flatnonzero(_agree(items, item, allowed))
-
-
-def _assign(options: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Assign as many items as possible to one of their options each, by augmenting paths."""
-    owners: dict[int, int] = {}
-    for start in options:
-        came_from: dict[int, int] = {}  # option -> item that reached it
-        ahead = [start]
-        end = None
-        while ahead and end is None:
-            item = ahead.pop()
-            for option in options[item]:
-                if option not in came_from:
-                    came_from[option] = item
-                    if option not in owners:
-                        end = option
-                        break
-                    ahead.append(owners[option])
-        while end is not None:
-            item = came_from[end]
-            previous = next((option for option, owner in owners.items() if owner == item), None)
-            owners[end] = item
-            end = previous
-    return {item: option for option, item in owners.items()}
-
-
-def _find_moved(pairs: Mapping[int, int]) -> tuple[int, ...]:
-    """Return the items outside of a longest sequence of items that has the same order on both sides."""
-    items = sorted(pairs)
-    ends: list[int] = []  # last candidate position of the best sequence of each length
-    lengths = []
-    for item in items:
-        length = bisect.bisect_left(ends, pairs[item])
-        ends[length : length + 1] = [pairs[item]]
-        lengths.append(length)
-    kept, wanted, before = set(), len(ends) - 1, math.inf
-    for item, length in zip(reversed(items), reversed(lengths), strict=True):
-        if length == wanted and pairs[item] < before:
-            kept.add(item)
-            wanted, before = wanted - 1, pairs[item]
-    return tuple(item for item in items if item not in kept)
+def find_moved(found: Array) -> Array:
+    """Return the items whose counterparts have another order. `found` contains the positions of the counterparts."""
+    items = np.flatnonzero(found >= 0)
+    return np.asarray(items[np.argsort(found[items], kind="stable") != np.arange(len(items))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +197,14 @@ class ItemAgreement:
     top_score: float | None = None  # highest score of an unstable item
     worst: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # output -> difference and its tolerance
 
+    @property
+    def is_hollow(self) -> bool:
+        """Return whether rounding errors decide about almost all items."""
+        return not self.wrong and self.matched < MIN_COMPARED_SHARE * self.items
 
-Rerun = Callable[[int], Sequence[Sequence["Outputs"]]]
-"""Returns the candidate's outputs for inputs that differ by rounding errors; each attempt uses other inputs.
 
-The runs of one group have equally large changes of their inputs.
-"""
+Rerun = Callable[[int], Sequence["Outputs"]]
+"""Returns the candidate's outputs of several runs with rounding errors, which are larger at higher levels."""
 
 
 def compare_items(
@@ -253,9 +212,8 @@ def compare_items(
 ) -> ItemAgreement | None:
     """Compare the items of ranked outputs; None if they cannot be compared as items.
 
-    Items without a counterpart are accepted if the candidate shows that they are unstable: with nearly equal inputs, it
-    lists the missing items and omits the additional ones. Items with equal scores may also replace each other if, with
-    nearly equal inputs, the candidate lists a fair share of the missing items.
+    Rounding errors explain a missing item if a run with such errors lists it, and an additional item if a run omits it.
+    Unexplained items differ if there are more of them than between any of the runs and the other runs.
     """
     ours, theirs = layout.arrange(candidate), layout.arrange(reference)
     if ours is None or theirs is None or len(ours) != len(theirs) or ours.shape[2] != theirs.shape[2]:
@@ -264,159 +222,206 @@ def compare_items(
     return comparison.judge(rerun) if comparison.match() else None
 
 
+class _OpenItems(NamedTuple):
+    """Items of one list that differ: positions in the candidate (`extra`) or in the reference."""
+
+    missing: Array
+    extra: Array
+    moved: Array
+
+    def total(self) -> int:
+        return max(len(self.missing), len(self.extra)) + len(self.moved)
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """A list that does not agree by position.
+
+    `counterparts` contains the position of the equal candidate item of each reference item, and `near` that of a
+    similar item if none is equal. Both are -1 if there is no such item.
+    """
+
+    index: int
+    counterparts: Array
+    near: Array
+    differing: _OpenItems
+
+
+class _Unexplained(NamedTuple):
+    """Items of a compared list that runs with rounding errors do not explain."""
+
+    missing: Array  # positions of items that the candidate does not list
+    added: Array  # positions of items that only the candidate lists, or in another order
+    scores: tuple[Array, Array]  # of both; 0 if there are none
+    listed: int  # number of items except `missing`
+
+
+@dataclass(slots=True)
+class _NoisyRuns:
+    """Runs with noise, as evidence about one list of the candidate; `tolerate` returns the tolerances of items."""
+
+    candidate: Array
+    runs: Sequence[Array]
+    tolerate: Callable[[Array], Array]
+    score: int | None  # without scores, the order of the items matters
+    missing: list[Array] = field(default_factory=list)  # positions of items of each run that the candidate omits
+    equal: Array = field(init=False)  # (runs, items): whether a run lists an item of the candidate
+    near: Array = field(init=False)  # the same for similar items
+
+    def __post_init__(self) -> None:
+        """Match the items of each run with the candidate."""
+        ours, allowed = self.candidate, self.tolerate(self.candidate)
+        self.equal, self.near = (np.zeros((len(self.runs), len(ours)), bool) for _ in range(2))
+        for equal, near, run in zip(self.equal, self.near, self.runs, strict=True):
+            found = match_items(ours, run, ABSENCE_FACTOR * allowed)
+            found = np.full(len(ours), -1) if found is None else found
+            self.missing.append(np.setdiff1d(np.arange(len(run)), found))
+            if self.score is None:
+                found[find_moved(found)] = -1
+            near[:] = found >= 0
+            equal[near] = _agree(ours[near], run[found[near]], allowed[near])
+
+    def explain(
+        self, items: Array, missing: Array, equal: Array, near: Array, without: int | None = None
+    ) -> _Unexplained:
+        """Find the unexplained items of a list that is compared with the candidate.
+
+        `missing` are the items that the candidate does not list. `equal` and `near` tell whether the compared list
+        contains the items of the candidate. If it contains a similar item, runs in which the item changes explain that.
+        """
+        others = [number for number in range(len(self.runs)) if number != without]
+        for number in others:
+            missing = missing[~self._is_listed(items[missing], self.runs[number])]
+        is_stable = np.where(near, self.equal[others].all(axis=0), self.near[others].all(axis=0))
+        added = np.flatnonzero(~equal & is_stable)
+        scores = self._read_scores(items[missing]), self._read_scores(self.candidate[added])
+        return _Unexplained(missing, added, scores, len(items) - len(missing))
+
+    def sample(self, number: int) -> _Unexplained:
+        """Compare one run in the same way, explained by the other runs."""
+        items = self.missing[number], self.equal[number], self.near[number]
+        return self.explain(self.runs[number], *items, without=number)
+
+    def _is_listed(self, items: Array, others: Array) -> Array:
+        found = np.zeros(len(items), bool)
+        found[_find_pairs(items, others, ABSENCE_FACTOR * self.tolerate(items))[0]] = True
+        return found
+
+    def _read_scores(self, items: Array) -> Array:
+        return np.zeros(len(items)) if self.score is None else items[:, self.score]
+
+
+def _find_excess(scores: Sequence[Array], samples: Sequence[Sequence[Array]], allowed: float) -> list[Array]:
+    """Return of which items there are more than in the samples, without those with lower scores, for each list."""
+    every = np.concatenate(scores)
+
+    def count(sample: Array) -> Array:
+        return len(sample) - np.searchsorted(np.sort(sample), every - allowed)
+
+    expected = np.max([count(np.concatenate(sample)) for sample in samples], axis=0)
+    return np.split(count(every) > MAX_RATIO * expected, np.cumsum([len(part) for part in scores])[:-1])
+
+
 @dataclass(slots=True)
 class _ItemComparison:
-    """Comparison of all lists of items; `allowed` contains the tolerance of each value."""
+    """Comparison of all lists of items."""
 
     layout: ItemLayout
     columns: tuple[str, ...]
     candidate: Array
     reference: Array
     bounds: Mapping[str, ItemBound]
-    allowed: Array = field(init=False)
+    rtol: Array = field(init=False)  # by column
+    least: Array = field(init=False)  # smallest tolerance by column
+    allowed: Array = field(init=False)  # tolerance of each value of the reference
     score: int | None = field(init=False)  # column of the scores
-    matchings: list[ItemMatching] = field(default_factory=list)
+    lists: list[_List] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Compute the tolerance of each value, and find the scores."""
-        size = np.where(np.isfinite(self.reference), np.abs(self.reference), 0.0)
-        largest = size.max(axis=(0, 1), initial=0.0)
         bounds = [self.bounds[name] for name in self.columns]
-        rtol, atol, share = (np.array([bound[index] for bound in bounds]) for index in range(3))
-        self.allowed = np.maximum(atol, share * largest) + rtol * size
-        self.score = _find_scores(self.reference, self.columns, bounds)
+        self.rtol, atol, share = (np.array([bound[index] for bound in bounds]) for index in range(3))
+        self.least = np.maximum(atol, share * _measure_size(self.reference).max(axis=(0, 1), initial=0.0))
+        self.allowed = self._tolerate(self.reference)
+        self.score = _find_scores((self.reference, self.candidate), self.columns, bounds)
+
+    def _tolerate(self, items: Array) -> Array:
+        return np.asarray(self.least + self.rtol * _measure_size(items))
 
     def match(self) -> bool:
-        """Match the items of each list; return whether this was possible."""
-        for ours, theirs, allowed in zip(self.candidate, self.reference, self.allowed, strict=True):
-            matching = match_items(ours, theirs, allowed)
-            if matching is None:
+        """Match the items of the lists that do not agree by position; return whether this was possible."""
+        is_same = self.candidate.shape == self.reference.shape
+        agree = _agree(self.candidate, self.reference, self.allowed).all(axis=1) if is_same else None
+        for index in range(len(self.reference)) if agree is None else map(int, np.flatnonzero(~agree)):
+            ours, theirs, allowed = self.candidate[index], self.reference[index], self.allowed[index]
+            found = match_items(theirs, ours, allowed)
+            if found is None:
                 return False
-            self.matchings.append(matching)
+            missing, extra = np.flatnonzero(found < 0), np.setdiff1d(np.arange(len(ours)), found)
+            moved = find_moved(found) if self.score is None else np.empty(0, np.int64)
+            similar = match_items(theirs[missing], ours[extra], ABSENCE_FACTOR * allowed[missing])
+            near = np.full(len(theirs), -1)
+            near[missing] = np.append(extra, -1)[similar]
+            self.lists.append(_List(index, found, near, _OpenItems(missing, extra, moved)))
         return True
 
     def judge(self, rerun: Rerun) -> ItemAgreement:
-        """Decide which of the items that differ are unstable."""
-        differing = [self._list_differing(index) for index in range(len(self.matchings))]
-        left = differing
+        """Decide which of the items that differ are stable."""
+        left = [it.differing for it in self.lists]
         runs: list[Array] = []
-        for attempt in range(MAX_ATTEMPTS):
-            before = _count(left)
-            if not before or len(runs) < attempt:
-                break
-            added = [run for group in rerun(attempt) for run in self._list_nearby(group)]
-            left = [self._drop_unstable(index, items, added) for index, items in enumerate(left)]
-            runs += added
-            if _count(left) == before > MAX_RARE_SHARE * self.reference.shape[0] * self.reference.shape[1]:
-                break
-        if any(map(any, left)) and self._is_same_population(differing, left, runs):
-            left = [self._drop_tied(index, items) for index, items in enumerate(left)]
+        for level in range(len(NOISES)):
+            if any(items.total() for items in left):
+                arranged = [run for run in map(self.layout.arrange, rerun(level)) if run is not None]
+                runs += [run for run in arranged if run.shape[::2] == self.reference.shape[::2]]
+                left = self._drop_unstable(runs) if runs else left
         return self._summarize(left)
 
-    def _list_nearby(self, group: Sequence[Outputs]) -> list[Array]:
-        """Return the runs of a group if the changes of its inputs are small enough.
-
-        One run has to show this. If many scores are equal, the other runs may list entirely different items.
-        """
-        arranged = [run for run in map(self.layout.arrange, group) if run is not None]
-        runs = [run for run in arranged if run.shape[::2] == self.reference.shape[::2]]
-        return runs if any(map(self._is_nearby, runs)) else []
-
-    def _is_nearby(self, run: Array) -> bool:
-        """Return whether a run lists most of the matched items again, with values within the tolerances."""
-        matched = listed = 0
-        for index, matching in enumerate(self.matchings):
-            theirs, allowed = self.reference[index], self.allowed[index]
-            matched += len(matching.pairs)
-            listed += sum(len(_find_equal(run[index], theirs[item], allowed[item])) > 0 for item in matching.pairs)
-        return 2 * listed >= matched
-
-    def _list_differing(self, index: int) -> _OpenItems:
-        """Return the items of one list that differ; the order of items with nearly equal scores is ignored."""
-        matching = self.matchings[index]
-        is_ordered = self.score is not None and _is_sorted(self.candidate[index][:, self.score])
-        return _OpenItems(matching.missing, matching.extra, () if is_ordered else matching.moved)
-
-    def _drop_tied(self, index: int, items: _OpenItems) -> _OpenItems:
-        """Remove the items whose score is equal to the score of another item, or of the item that replaces them."""
-        if self.score is None:
-            return items
-        ours, theirs = self.candidate[index][:, self.score], self.reference[index][:, self.score]
-        return _OpenItems(
-            missing=tuple(item for item in items.missing if not _is_tied(theirs, item, ours[list(items.extra)])),
-            extra=tuple(item for item in items.extra if not _is_tied(ours, item, theirs[list(items.missing)])),
-            moved=items.moved,
-        )
-
-    def _is_same_population(
-        self, differing: Sequence[_OpenItems], left: Sequence[_OpenItems], runs: Sequence[Array]
-    ) -> bool:
-        """Return whether the runs list reference items about as often as candidate items, for each label.
-
-        Otherwise, all items differ for another reason than their equal scores.
-        """
-        exact = [column for column, name in enumerate(self.columns) if not any(self.bounds[name])]
-        counts: dict[tuple[float, ...], list[int]] = {}  # label -> number of missing items, number of listed ones
-        for index, items in enumerate(differing):
-            for item in items.missing:
-                count = counts.setdefault(tuple(self.reference[index][item, exact]), [0, 0])
-                count[0] += 1
-                count[1] += item not in left[index].missing
-        expected = self._estimate_coverage(differing, runs)
-        if expected is None:  # equal scores do not make the selection unstable
-            return False
-        missing, found = (sum(parts) for parts in zip(*counts.values(), strict=True)) if counts else (0, 0)
-        if missing * expected >= MIN_EXPECTED_ITEMS and found < MIN_LISTED_RATIO * missing * expected:
-            return False
-        return all(found or missing * expected < 2 * MIN_EXPECTED_ITEMS for missing, found in counts.values())
-
-    def _estimate_coverage(self, differing: Sequence[_OpenItems], runs: Sequence[Array]) -> float | None:
-        """Return the usual share of the items of one run that other runs list; None if no run has another selection."""
-        extra = [(index, self.candidate[index][item]) for index, items in enumerate(differing) for item in items.extra]
-        loose = [allowed.max(axis=0, initial=0.0) for allowed in self.allowed]
-
-        def count_listed(items: Sequence[tuple[int, Array]], by: Sequence[Array]) -> float:
-            listed = sum(any(len(_find_equal(run[index], item, loose[index])) for run in by) for index, item in items)
-            return listed / len(items) if items else 1.0
-
-        unlike = [run for run in runs if count_listed(extra, [run]) < MAX_COMMON_SHARE][:MAX_ATTEMPTS]
-        shares = [
-            count_listed(
-                [(index, item) for index in range(len(run)) for item in run[index]],
-                [other for other in runs if other is not run],
-            )
-            for run in unlike
+    def _drop_unstable(self, runs: Sequence[Array]) -> list[_OpenItems]:
+        """Return the items that differ for another reason than rounding errors."""
+        noisy = [
+            _NoisyRuns(self.candidate[it.index], [run[it.index] for run in runs], self._tolerate, self.score)
+            for it in self.lists
         ]
-        return float(np.median(shares)) if shares else None
+        found = [self._explain(it, evidence) for it, evidence in zip(self.lists, noisy, strict=True)]
+        samples = [[evidence.sample(number) for evidence in noisy] for number in range(len(runs))]
+        listed = min(sum(it.listed for it in sample) for sample in samples)
+        if listed >= MIN_LISTED_ITEMS and sum(it.listed for it in found) < MIN_LISTED_RATIO * listed:
+            return [it.differing for it in self.lists]
+        near = 0.0 if self.score is None else float(self.allowed[..., self.score].max())
+        missing, added = (
+            _find_excess(
+                [part.scores[kind] for part in found], [[part.scores[kind] for part in it] for it in samples], near
+            )
+            for kind in (0, 1)
+        )
+        return [
+            _select_open(it, part.missing[is_missing], part.added[is_added])
+            for it, part, is_missing, is_added in zip(self.lists, found, missing, added, strict=True)
+        ]
 
-    def _drop_unstable(self, index: int, items: _OpenItems, runs: Sequence[Array]) -> _OpenItems:
-        """Remove the items that are listed, missing or in another place if the inputs differ by rounding errors."""
-        ours, theirs, allowed = self.candidate[index], self.reference[index], self.allowed[index]
-        loose = ABSENCE_FACTOR * allowed.max(axis=0, initial=0.0)
-        missing, extra, moved = set(items.missing), set(items.extra), set(items.moved)
-        for run in (run[index] for run in runs):
-            missing -= {item for item in missing if len(_find_equal(run, theirs[item], allowed[item]))}
-            extra -= {item for item in extra if not len(_find_equal(run, ours[item], loose))}
-            if moved and (matching := match_items(run, theirs, allowed)) is not None:
-                moved &= {*matching.moved, *matching.missing}
-        return _OpenItems(*(tuple(sorted(part)) for part in (missing, extra, moved)))
+    def _explain(self, matching: _List, noisy: _NoisyRuns) -> _Unexplained:
+        """Return the items that differ from the reference and that the runs do not explain."""
+        positions, items = np.arange(self.candidate.shape[1]), matching.differing
+        equal, near = np.isin(positions, matching.counterparts), np.isin(positions, matching.near)
+        equal[matching.counterparts[items.moved]] = False
+        missing = items.missing[matching.near[items.missing] < 0]
+        return noisy.explain(self.reference[matching.index], missing, equal, near)
 
     def _summarize(self, open_items: Sequence[_OpenItems]) -> ItemAgreement:
-        differing: set[str] = set()
-        details = []
-        for index, items in enumerate(open_items):
-            for detail, outputs in self._describe(index, items):
-                details.append(detail)
-                differing |= outputs
-        unmatched = [len(it.missing) + len(it.extra) + len(it.moved) for it in self.matchings]
-        wrong = sum(max(len(items.missing), len(items.extra)) + len(items.moved) for items in open_items)
+        details = [
+            detail
+            for it, items in zip(self.lists, open_items, strict=True)
+            for detail in self._describe(it.index, items)
+        ]
+        wrong = sum(items.total() for items in open_items)
+        total = self.reference.shape[0] * self.reference.shape[1]
         return ItemAgreement(
-            items=self.reference.shape[0] * self.reference.shape[1],
-            matched=sum(len(matching.pairs) for matching in self.matchings),
-            unstable=sum(unmatched) - sum(map(len, (part for items in open_items for part in items))),
-            differing=frozenset(differing),
+            items=total,
+            matched=total - sum(len(it.differing.missing) for it in self.lists),
+            unstable=sum(it.differing.total() for it in self.lists) - wrong,
+            differing=frozenset(name for _, outputs in details for name in outputs),
             wrong=wrong,
-            detail=details[0] if details else "",
+            detail=details[0][0] if details else "",
             top_score=self._find_top_score(open_items),
             worst=self._measure_matched(),
         )
@@ -427,34 +432,36 @@ class _ItemComparison:
             return None
         scores = [
             float(items[item, self.score])
-            for index, (matching, left) in enumerate(zip(self.matchings, open_items, strict=True))
-            for items, unmatched, unexplained in (
-                (self.reference[index], (*matching.missing, *matching.moved), (*left.missing, *left.moved)),
-                (self.candidate[index], matching.extra, left.extra),
+            for it, left in zip(self.lists, open_items, strict=True)
+            for items, differing, unexplained in (
+                (self.reference[it.index], it.differing.missing, left.missing),
+                (self.candidate[it.index], it.differing.extra, left.extra),
             )
-            for item in {*unmatched} - {*unexplained}
+            for item in np.setdiff1d(differing, unexplained)
         ]
         return max(scores, default=None)
 
     def _measure_matched(self) -> dict[str, tuple[float, float]]:
         """Return the worst difference of each output among the matched items, with its tolerance."""
+        counterparts = np.tile(np.arange(self.reference.shape[1]), (len(self.reference), 1))
+        for it in self.lists:
+            counterparts[it.index] = it.counterparts
+        lists, items = np.nonzero(counterparts >= 0)
+        allowed = self.allowed[lists, items]
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(self.candidate[lists, counterparts[lists, items]] - self.reference[lists, items])
+        difference = np.where(np.isfinite(difference), difference, 0.0)
         worst = {name: (0.0, self.bounds[name].atol) for name in self.layout.outputs}
-        for index, matching in enumerate(self.matchings):
-            items, at = list(matching.pairs), list(matching.pairs.values())
-            with np.errstate(invalid="ignore"):
-                difference = np.abs(self.candidate[index][at] - self.reference[index][items])
-            difference, allowed = np.where(np.isfinite(difference), difference, 0.0), self.allowed[index][items]
-            for column, name in enumerate(self.columns):
-                if len(items):
-                    row = int(np.argmax(difference[:, column] - allowed[:, column]))
-                    worst[name] = max(worst[name], (float(difference[row, column]), float(allowed[row, column])))
+        for column, name in enumerate(self.columns if len(lists) else ()):
+            row = int(np.argmax(difference[:, column] - allowed[:, column]))
+            worst[name] = max(worst[name], (float(difference[row, column]), float(allowed[row, column])))
         return worst
 
     def _describe(self, index: int, items: _OpenItems) -> Iterator[tuple[str, set[str]]]:
         """Describe the items of one list that differ, with the outputs in which they differ."""
         ours, theirs, every = self.candidate[index], self.reference[index], {*self.layout.outputs}
         for item in items.missing:
-            equal = np.abs(ours[list(items.extra)] - theirs[item]) <= self.allowed[index][item]
+            equal = _agree_each(ours[items.extra], theirs[item], self.allowed[index][item])
             shared = equal.sum(axis=1)
             if len(shared) and 3 * shared.max() >= len(self.columns):
                 nearest = int(np.argmax(shared))
@@ -464,7 +471,7 @@ class _ItemComparison:
                 yield f"item {item}{self._format_score(theirs[item])}: {values} in `{self.columns[column]}`", where
             else:
                 yield f"item {item}{self._format_score(theirs[item])} is missing", every
-        if not items.missing:
+        if not len(items.missing):
             for item in items.extra:
                 yield f"item {item}{self._format_score(ours[item])} is not in the reference", every
         for item in items.moved:
@@ -474,42 +481,30 @@ class _ItemComparison:
         return "" if self.score is None else f" (score {item[self.score]:.3g})"
 
 
-class _OpenItems(NamedTuple):
-    """Items of one list that differ for an unknown reason."""
-
-    missing: tuple[int, ...]
-    extra: tuple[int, ...]
-    moved: tuple[int, ...]
-
-
-def _count(lists: Sequence[_OpenItems]) -> int:
-    return sum(len(items.missing) + len(items.extra) + len(items.moved) for items in lists)
+def _select_open(matching: _List, missing: Array, added: Array) -> _OpenItems:
+    """Return the items of a list that remain open. `added` are positions in the candidate."""
+    items = matching.differing
+    similar = items.missing[np.isin(matching.near[items.missing], added)]
+    moved = items.moved[np.isin(matching.counterparts[items.moved], added)]
+    return _OpenItems(np.union1d(missing, similar), np.intersect1d(items.extra, added), moved)
 
 
-def _find_scores(reference: Array, columns: Sequence[str], bounds: Sequence[ItemBound]) -> int | None:
+def _measure_size(items: Array) -> Array:
+    return np.where(np.isfinite(items), np.abs(items), 0.0)
+
+
+def _find_scores(lists: Sequence[Array], columns: Sequence[str], bounds: Sequence[ItemBound]) -> int | None:
     """Return the column of the scores: the only one that never increases, or the one with the name of a score."""
-    if reference.shape[1] < 2:
+    if lists[0].shape[1] < 2:
         return None
     found = [
-        index
-        for index in range(len(columns))
-        if bounds[index].rtol and all(_is_sorted(items[:, index]) for items in reference)
+        column
+        for column, bound in enumerate(bounds)
+        if bound.rtol and all((items[:, 1:, column] <= items[:, :-1, column]).all() for items in lists)
     ]
-    named = [index for index in found if any(word in columns[index].lower() for word in ("score", "conf", "prob"))]
-    varied = [index for index in found if (reference[:, :1, index] > reference[:, -1:, index]).any()]
+    named = [column for column in found if any(word in columns[column].lower() for word in ("score", "conf", "prob"))]
+    varied = [column for column in found if (lists[0][:, :1, column] > lists[0][:, -1:, column]).any()]
     return next(iter((*named, *varied)), None)
-
-
-def _is_tied(scores: Array, item: int, replacing: Array) -> bool:
-    """Return whether another item has the same score, or the last item is replaced by one with the same score."""
-    near = max(MAX_TIE * abs(scores[item]), MAX_SMALL_TIE)
-    is_last = scores[item] <= scores[-1] + near
-    tied = int((np.abs(scores - scores[item]) <= near).sum())
-    return tied > 1 or (is_last and bool((np.abs(replacing - scores[item]) <= near).any()))
-
-
-def _is_sorted(values: Array) -> bool:
-    return bool((values[1:] <= values[:-1]).all())
 
 
 def count_unexplained(candidate: Array, reference: Array, bound: ItemBound, runs: Sequence[Array]) -> tuple[int, int]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from onnxgate.core.jobs import Completed, InputCase, Job, Observation, Optimization, RunResult
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.subgraphs.instrumented_models import SELECTION_NOISE, add_selection_noise
+from onnxgate.numerics.ranking import NOISES
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.runtime import plan_run
@@ -23,31 +23,23 @@ from onnxgate.stages.runtime import plan_run
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NEARBY_SHARES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Changes of float inputs that show which items of ranked outputs are unstable, relative to the largest value.
+RUNS_PER_LEVEL = 8
+"""Number of runs at each level. All 16 list an item that each omits with a probability of 44 % in 1 of 10,000 cases.
 
-Networks amplify or attenuate changes of their inputs, so small and large changes are tried. A run whose stable items
-change by more than their tolerance is not used.
-
-Source: of a Faster R-CNN with random weights (torchvision, MobileNetV3), inputs changed by 1e-6 to 1e-3 list all 99
-stable items again, and by 1e-2 95 to 98 of them. The smallest share is about 8 ULP of float32.
+Source: the probability that a uniform change exceeds an eighth of its maximum in one direction.
 """
-MIN_HALF_SHARE = 1e-3
+MIN_HALF_NOISE = 1e-3
 """Minimum change if a model computes in 16 bits, or if an input has 16 bits.
 
 Source: the relative precision of float16, 2**-10; no float16 detector was measured.
 """
-SELECTION_NOISES = (0.0, 1e-6, 1e-6, 1e-5)
-"""Noise of the scores in the runs with each change, relative to each score: it changes the order of equal scores.
 
-Source: of a Faster R-CNN with random weights, many of whose scores are equal, runs with this noise list 16 to 38 of 99
-items again.
-"""
+Outputs = Mapping[str, str]  # output -> path of its .npy file
 
 
 @dataclass(frozen=True, slots=True)
 class NearbyRuns:
-    """Runs of a model on inputs that differ from those of a case by rounding errors."""
+    """Runs of a model on inputs that differ from those of a case by rounding errors. The runs are cached."""
 
     submit: Callable[[PlannedRuntime, Job, JobLimits | None], Future[Observation]]
     place: Callable[[], Path]
@@ -55,43 +47,40 @@ class NearbyRuns:
     cases: Sequence[InputCase]
     runtimes: Collection[PlannedRuntime]
     half: bool  # whether the model computes in 16 bits
+    _cache: dict[tuple[str, str, str, int], Sequence[Outputs]] = field(default_factory=dict)
 
-    def run(self, runtime: str, level: str, case: str, attempt: int) -> list[list[dict[str, str]]]:
-        """Return the output files of each run, by output, grouped by the size of the changes of the inputs.
+    def run(self, runtime: str, optimization: str, case: str, level: int) -> Sequence[Outputs]:
+        """Return the output files of the runs at one level of `NOISES`; empty if the case does not run."""
+        key = runtime, optimization, case, level
+        if key not in self._cache:
+            self._cache[key] = self._run_case(*key)
+        return self._cache[key]
 
-        The result is empty if the case has no float inputs or does not run.
-        """
+    def _run_case(self, runtime: str, optimization: str, case: str, level: int) -> Sequence[Outputs]:
         planned = next((planned for planned in self.runtimes if planned.name == runtime), None)
         original = next((original for original in self.cases if original.name == case), None)
         if planned is None or original is None:
-            return []
-        optimization: Optimization = "all" if level == "all" else "disabled"
-        noisy = self._add_noise(attempt)
-        if noisy is not None:
-            cases = tuple(self._vary(original, attempt, SELECTION_NOISES))
-            if runs := self._run(planned, noisy, optimization, cases):
-                return runs
-        cases = tuple(self._vary(original, attempt, (None,) * len(SELECTION_NOISES)))
-        return self._run(planned, self.model, optimization, cases)
+            return ()
+        chosen: Optimization = "all" if optimization == "all" else "disabled"
+        noisy = self._add_noise(level)
+        runs = self._run(planned, noisy, chosen, tuple(self._vary(original, level, True))) if noisy is not None else ()
+        return runs or self._run(planned, self.model, chosen, tuple(self._vary(original, level, False)))
 
     def _run(
-        self, planned: PlannedRuntime, model: Path, level: Optimization, cases: tuple[InputCase, ...]
-    ) -> list[list[dict[str, str]]]:
+        self, planned: PlannedRuntime, model: Path, optimization: Optimization, cases: tuple[InputCase, ...]
+    ) -> Sequence[Outputs]:
         output = self.place()
         output.mkdir(parents=True)
-        job = msgspec.structs.replace(plan_run(model, cases, planned, level, output), again=False)
+        job = msgspec.structs.replace(plan_run(model, cases, planned, optimization, output), again=False)
         match self.submit(planned, job, None).result() if cases else None:
             case Completed(result=RunResult(outputs=names) as result):
-                runs = [
+                return [
                     {name: path for name, path in zip(names, run.outputs, strict=True) if path}
-                    if run.failure is None
-                    else {}
                     for run in result.cases
+                    if run.failure is None
                 ]
-                size = len(SELECTION_NOISES)
-                return [list(filter(None, runs[start : start + size])) for start in range(0, len(runs), size)]
             case _:
-                return []
+                return ()
 
     def _add_noise(self, seed: int) -> Path | None:
         """Return a copy of the model with noise in its scores; None if this is not possible."""
@@ -99,18 +88,19 @@ class NearbyRuns:
             return add_selection_noise(self.model, self.place(), seed + 1)
         return None
 
-    def _vary(self, case: InputCase, seed: int, noises: Sequence[float | None]) -> Iterator[InputCase]:
-        """Yield copies of the case whose float inputs are changed at random, with the noise of the scores if any."""
+    def _vary(self, case: InputCase, level: int, has_noise: bool) -> Iterator[InputCase]:
+        """Yield copies of the case with changed float inputs, and with the noise of the selections if they have any."""
         inputs = {name: np.load(path, allow_pickle=False) for name, path in case.inputs.items()}
         floats = {name: array for name, array in inputs.items() if array.dtype.kind == "f"}
-        if not floats and None in noises:
+        if not floats and not has_noise:
             return
-        generator = np.random.default_rng(seed)
-        least = MIN_HALF_SHARE if self.half or any(it.dtype.itemsize == 2 for it in floats.values()) else 0.0
-        for share, noise in itertools.product(NEARBY_SHARES, noises):
-            arrays = {name: _change(array, max(share, least), generator) for name, array in floats.items()}
-            if noise is not None:
-                arrays[SELECTION_NOISE] = np.array(max(noise, least), np.float32)
+        is_half = self.half or any(array.dtype.itemsize == 2 for array in floats.values())
+        noise = max(NOISES[level], MIN_HALF_NOISE if is_half else 0.0)
+        generator = np.random.default_rng(level)
+        for _ in range(RUNS_PER_LEVEL):
+            arrays = {name: _change(array, noise, generator) for name, array in floats.items()}
+            if has_noise:
+                arrays[SELECTION_NOISE] = np.array(noise, np.float32)
             folder = self.place()
             folder.mkdir(parents=True)
             changed = {name: str(folder / f"{number}.npy") for number, name in enumerate(arrays)}

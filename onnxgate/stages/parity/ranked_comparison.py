@@ -13,6 +13,7 @@ from onnxgate.core.text import join_quoted, pluralize
 from onnxgate.evidence.parity import Difference, Figure
 from onnxgate.numerics.agreement import choose_bound
 from onnxgate.numerics.ranking import (
+    NOISES,
     ItemAgreement,
     ItemBound,
     Rerun,
@@ -31,12 +32,8 @@ if TYPE_CHECKING:
     Outputs = Mapping[str, NDArray[Any]]
 
 Paths = Mapping[str, str]  # output -> path of its .npy file
-RunNearby = Callable[[str, str, str, int], Sequence[Sequence[Paths]]]
-"""Runs a case on a runtime at a level, on inputs that differ from the case by rounding errors.
-
-The last argument is the number of the attempt: each attempt uses other inputs. The runs are grouped by the size of the
-changes.
-"""
+RunNearby = Callable[[str, str, str, int], Sequence[Paths]]
+"""Returns runs of a case on a runtime at an optimization level. The last argument is the level of noise."""
 
 
 @dataclass(slots=True)
@@ -46,8 +43,7 @@ class RankedComparison:
     model: ParityModel
     run_nearby: RunNearby | None
     notes: dict[str, None] = field(default_factory=dict)
-    hollow: dict[str, None] = field(default_factory=dict)  # comparisons without a single comparable item
-    _runs: dict[tuple[str, str, str, int], Sequence[Sequence[Paths]]] = field(default_factory=dict)
+    hollow: dict[str, str] = field(default_factory=dict)  # reasons why almost no item could be compared -> cause
 
     def settle(
         self, runtime: str, differences: Sequence[Difference], candidate: Paths, reference: Paths
@@ -69,12 +65,10 @@ class RankedComparison:
     ) -> dict[str, Difference]:
         first = next(iter(differences.values()))
 
-        def rerun(attempt: int) -> Sequence[Sequence[Outputs]]:
-            groups = self._run_nearby(runtime, first.optimization, first.case, attempt)
-            return [
-                [{name: load_array(run[name]) for name in differences if name in run} for run in group]
-                for group in groups
-            ]
+        def rerun(level: int) -> Sequence[Outputs]:
+            run_nearby = self.run_nearby
+            runs = run_nearby(runtime, first.optimization, first.case, level) if run_nearby is not None else ()
+            return [{name: load_array(run[name]) for name in differences if name in run} for run in runs]
 
         bounds = {name: self._choose_bound(name, theirs[name]) for name in differences}
         layout = None if ranked.positional else find_layout(theirs, ranked.axes)
@@ -99,7 +93,7 @@ class RankedComparison:
         for name, difference in differences.items():
             if difference.agrees or difference.metric not in ("mismatched elements", "worst_abs"):
                 continue
-            runs = [run[name] for group in rerun(0) for run in group if name in run]
+            runs = [run[name] for level in range(len(NOISES)) for run in rerun(level) if name in run]
             # Integers may flip independently of each other, but one run must explain all other elements.
             samples = [runs] if difference.metric == "mismatched elements" else [[run] for run in runs] or [[]]
             counts = (count_unexplained(ours[name], theirs[name], bounds[name], sample) for sample in samples)
@@ -111,12 +105,6 @@ class RankedComparison:
                     difference, agrees=True, value=0.0, detail="", figures=(_unstable(differing),)
                 )
         return settled
-
-    def _run_nearby(self, runtime: str, level: str, case: str, attempt: int) -> Sequence[Sequence[Paths]]:
-        key = runtime, level, case, attempt
-        if key not in self._runs:
-            self._runs[key] = self.run_nearby(*key) if self.run_nearby is not None else ()
-        return self._runs[key]
 
     def _choose_bound(self, output: str, reference: NDArray[Any]) -> ItemBound:
         model = self.model
@@ -130,9 +118,10 @@ class RankedComparison:
         if agreement.wrong:
             return
         of = f"output{'s' if len(outputs) > 1 else ''} {join_quoted(outputs)}"
-        if not agreement.matched:
-            reason = f"no item of {of} could be compared, because rounding errors decide which items are listed"
-            self.hollow[reason] = None
+        if agreement.is_hollow:
+            verb = "are" if len(outputs) > 1 else "is"
+            reason = "rounding errors decide which items are selected, so they could not be compared"
+            self.hollow[f"{of} {verb} ill-conditioned: {reason}"] = f"ill-conditioned {' '.join(outputs)}"
         elif agreement.unstable:
             score = "" if agreement.top_score is None else f" (scores up to {agreement.top_score:.3g})"
             self.notes[

@@ -168,8 +168,8 @@ class _OutputComparer:
         """Return the comparisons and the incomplete checks."""
         self.reasons |= dict.fromkeys(self.ranked.notes, ("", ""))
         self.by_design |= self.ranked.notes.keys()
-        for reason in self.ranked.hollow:
-            self.miss("ranked", reason, REAL_INPUTS_HINT)
+        for reason, cause in self.ranked.hollow.items():
+            self.miss(cause, reason, REAL_INPUTS_HINT)
         return tuple(self.comparisons), tuple(
             IncompleteCheck(
                 Stage.PARITY, self.model.path, "", reason, hint, by_design=reason in self.by_design, cause=cause

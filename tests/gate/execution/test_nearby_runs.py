@@ -15,8 +15,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Job, Observation, Refused, Run, RunResult
-from onnxgate.gate.execution.nearby_runs import MIN_HALF_SHARE, NEARBY_SHARES, SELECTION_NOISES, NearbyRuns
+from onnxgate.gate.execution.nearby_runs import MIN_HALF_NOISE, RUNS_PER_LEVEL, NearbyRuns
 from onnxgate.model.subgraphs.instrumented_models import SELECTION_NOISE
+from onnxgate.numerics.ranking import NOISES
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
@@ -76,9 +77,9 @@ def nearby(session: Session, text: str, values: Any, *, half: bool = False) -> N
     return NearbyRuns(session.submit, session.place, model, (case,), (planned,), half)
 
 
-def select(runs: NearbyRuns, attempt: int = 0) -> list[list[int]]:
+def select(runs: NearbyRuns, level: int = 0) -> list[list[int]]:
     """Return the indices that each run selects."""
-    return [np.load(run["i"]).tolist() for group in runs.run(NAME, "all", "sizes", attempt) for run in group]
+    return [np.load(run["i"]).tolist() for run in runs.run(NAME, "all", "sizes", level)]
 
 
 def test_only_unstable_items_change(tmp_path: Path) -> None:
@@ -86,30 +87,30 @@ def test_only_unstable_items_change(tmp_path: Path) -> None:
     runs = nearby(Session(tmp_path), SELECTION, np.array([1.0, 1.0, 9.0, 1.0, 0.1, 1.0], np.float32))
     selected = select(runs)
 
-    assert len(selected) == len(NEARBY_SHARES) * len(SELECTION_NOISES)
+    assert len(selected) == RUNS_PER_LEVEL
     assert {first for first, _ in selected} == {2}
     assert {second for _, second in selected} == {0, 1, 3, 5}
 
 
-def test_inputs_change_by_their_share(tmp_path: Path) -> None:
-    """Float inputs change by at most a share of the largest value, and runs with the same share form a group."""
+@pytest.mark.parametrize(("level", "share"), [*enumerate(NOISES)])
+def test_inputs_change_by_their_share(tmp_path: Path, level: int, share: float) -> None:
+    """Float inputs change by at most a share of the largest value."""
     session, values = Session(tmp_path), np.array([4.0, -2.0, 1.0, 0.5, 0.0, 3.0], np.float32)
-    groups = nearby(session, SELECTION, values).run(NAME, "all", "sizes", 0)
+    select(nearby(session, SELECTION, values), level)
     changes = [np.abs(read(case)["x"] - values).max() / 4.0 for case in session.jobs[0].cases]
-    allowed = np.repeat(NEARBY_SHARES, len(SELECTION_NOISES))
 
-    assert [len(group) for group in groups] == [len(SELECTION_NOISES)] * len(NEARBY_SHARES)
-    assert (changes <= 1.1 * allowed).all()
-    assert (changes > 0.1 * allowed).all()
+    assert max(changes) <= 1.1 * share
+    assert min(changes) > 0.1 * share
 
 
-def test_attempts_differ(tmp_path: Path) -> None:
-    """Another attempt uses other inputs and noise; the same attempt uses the same ones."""
+def test_runs_are_cached(tmp_path: Path) -> None:
+    """Each level runs once; another level uses other inputs and noise."""
     session = Session(tmp_path)
     runs = nearby(session, SELECTION, np.ones(6, np.float32))
 
     assert select(runs, 1) == select(runs, 1)
     assert select(runs, 0) != select(runs, 1)
+    assert len(session.jobs) == 2
 
 
 def test_half_precision_needs_larger_changes(tmp_path: Path) -> None:
@@ -119,8 +120,8 @@ def test_half_precision_needs_larger_changes(tmp_path: Path) -> None:
     noises = {float(read(case)[SELECTION_NOISE]) for case in session.jobs[0].cases}
     changes = [np.abs(read(case)["x"] - values).max() for case in session.jobs[0].cases]
 
-    assert noises == {float(np.float32(MIN_HALF_SHARE))}
-    assert min(changes) > 0.1 * MIN_HALF_SHARE
+    assert noises == {float(np.float32(MIN_HALF_NOISE))}
+    assert min(changes) > 0.1 * MIN_HALF_NOISE
 
 
 def test_model_runs_without_noise(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_model_runs_without_noise(tmp_path: Path) -> None:
     selected = select(nearby(session, SELECTION, np.ones(6, np.float32)))
 
     assert [SELECTION_NOISE in job.cases[0].inputs for job in session.jobs] == [True, False]
-    assert len(selected) == len(NEARBY_SHARES) * len(SELECTION_NOISES)
+    assert len(selected) == RUNS_PER_LEVEL
     assert len({tuple(indices) for indices in selected}) > 1
 
 
@@ -146,4 +147,4 @@ def test_unknown_runs(tmp_path: Path, runtime: str, case: str) -> None:
     """A runtime or a case that did not run has no further runs."""
     session = Session(tmp_path)
 
-    assert nearby(session, SELECTION, np.ones(6, np.float32)).run(runtime, "all", case, 0) == []
+    assert nearby(session, SELECTION, np.ones(6, np.float32)).run(runtime, "all", case, 0) == ()

@@ -28,9 +28,24 @@ def test_fewer_items(tmp_path: Path, is_unstable: bool, expected: list[str]) -> 
     count = 3 if is_unstable else 2
     again = dict(zip("yz", saved(tmp_path, BOXES[:count], SCORES[:count]).outputs, strict=True))
     nearby = {name: path for name, path in again.items() if path is not None}
-    (comparison,), undone = collect_evidence(MODEL, runs, None, (), lambda *key: [[nearby]])
+    (comparison,), undone = collect_evidence(MODEL, runs, None, (), lambda *key: [nearby])
     notes = ["1 of 3 items of outputs `y`, `z` change with rounding errors (scores up to 0.2) and were not compared"]
 
     assert [it.output for it in comparison.differences if not it.agrees] == expected
     assert [reason.reason for reason in undone] == (notes if is_unstable else [])
     assert all(reason.by_design for reason in undone)
+
+
+def test_chaotic_selection_is_undecided(tmp_path: Path) -> None:
+    """If rounding errors decide about all items, the outputs are not a finding but were not compared either."""
+    runs = [
+        ran(runtime, "all", done(saved(tmp_path, BOXES + 100 * index, SCORES)), cases=(case(1),))
+        for index, runtime in enumerate((OLD, NEW))
+    ]
+    again = [saved(tmp_path, BOXES + 1000 * index, SCORES).outputs for index in range(1, 9)]
+    nearby = [{name: str(path) for name, path in zip("yz", outputs, strict=True)} for outputs in again]
+    (comparison,), (reason,) = collect_evidence(MODEL, runs, None, (), lambda *key: nearby)
+
+    assert all(it.agrees for it in comparison.differences)
+    assert not reason.by_design
+    assert "outputs `y`, `z` are ill-conditioned" in reason.reason
