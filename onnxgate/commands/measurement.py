@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,14 @@ from onnxgate.core.errors import StorageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.jobs import InputCase, Observation, Run
 from onnxgate.core.machine_faults import find_fault_in_failure
+from onnxgate.core.text import join_quoted
 from onnxgate.gate.execution.parity import FloatComparison, IncomparableError, QuantizedModel, require_run_result
 from onnxgate.gate.execution.source_noise import UnmeasurableError, read_source_noise
 from onnxgate.gate.execution.toolchain import call_inputs
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.inputs.cases import create_cases
 from onnxgate.model.numeric_traits import detect_numeric_traits
+from onnxgate.model.ranked_outputs import find_ranked_outputs
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import detect_other_type, read_pointer
 from onnxgate.numerics.agreement import NoiseMeasurement
@@ -85,7 +87,8 @@ def measure_source_tolerances(
             try:
                 noise = _read_noise(reading, answer.result())
                 measurement.figures[model.path] = noise.tolerances
-                measurement.notes += _describe_noise(model.path, noise)
+                ranked = frozenset(name for it in find_ranked_outputs(reading.view) for name in it.axes)
+                measurement.notes += describe_noise(model.path, noise, ranked)
             except UnmeasurableError as reason:
                 if fault := find_fault_in_failure(str(reason), (tempfile.gettempdir(), str(project.folder))):
                     raise StorageError(fault.message, hint=fault.hint) from reason
@@ -209,9 +212,17 @@ def _read_noise(reading: ParsedModel, answer: Observation) -> NoiseMeasurement:
     return read_source_noise(names, answer, half=detect_numeric_traits(reading.facts, reading.view).half)
 
 
-def _describe_noise(model: str, noise: NoiseMeasurement) -> Iterator[str]:
+def describe_noise(model: str, noise: NoiseMeasurement, ranked: Collection[str]) -> Iterator[str]:
     """Describe the outputs without a tolerance, and the outputs with a tolerance above the default."""
+    moved = sorted(noise.ill_conditioned.keys() & ranked)
+    if moved:
+        yield (
+            f"no tolerance was recorded for {join_quoted(moved)} of `{model}`, because rounding errors decide which "
+            "items are selected; checks compare the items with the default tolerance"
+        )
     for name, measured in noise.ill_conditioned.items():
+        if name in moved:
+            continue
         yield (
             f"output `{name}` of `{model}` is ill-conditioned: rounding errors change it by {measured.noise:.2g}; no "
             'tolerance was recorded, because almost any output would meet it; configure real inputs (`inputs = "…"`)'

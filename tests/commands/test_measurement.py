@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from onnxgate import rules
-from onnxgate.commands.measurement import Measurement, measure_source_tolerances
+from onnxgate.commands.measurement import Measurement, describe_noise, measure_source_tolerances
+from onnxgate.numerics.agreement import NoiseMeasurement
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.types import MeasuredTolerance
@@ -82,3 +83,12 @@ def test_nothing_to_measure(tmp_path: Path) -> None:
         {},
         ["no model has a `source`; nothing was measured"],
     )
+
+
+def test_selected_items_are_not_called_ill_conditioned() -> None:
+    """Items that rounding errors move have no tolerance by position, but checks compare them nevertheless."""
+    noise = NoiseMeasurement(ill_conditioned=dict.fromkeys(("boxes", "y"), MeasuredTolerance(noise=50.0, bound=400.0)))
+    moved, ill_conditioned = describe_noise("m.onnx", noise, {"boxes", "labels"})
+
+    assert "no tolerance was recorded for `boxes` of `m.onnx`" in moved
+    assert "output `y` of `m.onnx` is ill-conditioned" in ill_conditioned

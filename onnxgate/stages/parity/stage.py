@@ -304,10 +304,10 @@ class _OutputComparer:
             if name in references
             for difference in self._compare((case, name), level, pair, path, references[name])
         ]
-        if not self.model.ranked:
-            return differences
-        ours, theirs = ({name: path for name, path in it.items() if path} for it in (candidate, references))
-        return self.ranked.settle(runtime, differences, ours, theirs)
+        if self.model.ranked:
+            ours, theirs = ({name: path for name, path in it.items() if path} for it in (candidate, references))
+            differences = self.ranked.settle(runtime, differences, ours, theirs)
+        return [difference for difference in differences if not self._is_lost_in_noise(difference)]
 
     def add(self, pair: PairKind, runtime: str, reference: str, differences: Sequence[Difference]) -> None:
         """Add a comparison, unless nothing was compared."""
@@ -347,8 +347,6 @@ class _OutputComparer:
                 self.miss(f"nan {output} {case}", reason, REAL_INPUTS_HINT)
             return
         difference = measure_difference(self.model, key, level, pair, array, expected)
-        if self._is_lost_in_noise(difference):
-            return
         if difference.note == TOO_FEW_LABELS:
             self.uncertain.add(output)
         if difference.agrees and difference.metric == "worst_abs" and difference.bound_from != "config":

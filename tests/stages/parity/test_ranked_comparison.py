@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.ranked_outputs import RankedOutputs
+from onnxgate.numerics.agreement import NoiseMeasurement
+from onnxgate.project.lock.types import MeasuredTolerance
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.stage import collect_evidence
 from tests.harness.recorded_runs import NEW, OLD, PLACE, case, done, ran, saved
@@ -49,3 +52,17 @@ def test_chaotic_selection_is_undecided(tmp_path: Path) -> None:
     assert all(it.agrees for it in comparison.differences)
     assert not reason.by_design
     assert "outputs `y`, `z` are ill-conditioned" in reason.reason
+
+
+def test_noise_by_position_does_not_hide_items(tmp_path: Path) -> None:
+    """If rounding errors move items to other positions, the items are compared nevertheless."""
+    wrong = BOXES + np.array([[0, 0], [1, 0], [0, 0]], np.float32)
+    runs = [
+        ran(runtime, "all", done(saved(tmp_path, boxes, SCORES)), cases=(case(1),))
+        for runtime, boxes in ((OLD, wrong), (NEW, BOXES))
+    ]
+    noise = NoiseMeasurement(ill_conditioned=dict.fromkeys("yz", MeasuredTolerance(noise=50.0, bound=400.0)))
+    (comparison,), undone = collect_evidence(replace(MODEL, noise=noise), runs, None, ())
+
+    assert [it.output for it in comparison.differences if not it.agrees] == ["y"]
+    assert undone == ()
