@@ -10,14 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onnxgate.numerics.ranking import (
-    ItemAgreement,
-    ItemBound,
-    compare_items,
-    count_unexplained,
-    find_layout,
-    match_items,
-)
+from onnxgate.numerics.items import ItemBound, count_unexplained, find_layout, match_items
+from onnxgate.numerics.ranking import ItemAgreement, compare_items
 
 Array = NDArray[Any]
 BOUNDS = {"boxes": ItemBound(1e-4, 1e-5), "scores": ItemBound(1e-4, 1e-5), "labels": ItemBound(0.0, 0.0)}
