@@ -25,13 +25,13 @@ MAX_ITEM_VALUES = 1 << 24
 
 Source: 128 MiB as float64; chosen, not measured.
 """
-MAX_SEARCHED_ITEMS = 4096
-"""Maximum number of items of one list that are searched for at other positions.
+MAX_PAIRS = 1 << 20
+"""Maximum number of pairs of items that agree in one value and are compared in the others.
 
-Source: chosen, not measured. RT-DETR and YOLO list 300 items, Faster R-CNN 100.
+Source: 2 s; chosen. Lists of 4,000 boxes have some thousand pairs.
 """
-MAX_PAIRS = 1 << 22
-"""Maximum number of pairs of items that are compared at once, to limit memory."""
+KEY_COLUMNS = 8
+"""Number of values of an item of which the most varied one is used to find pairs."""
 ABSENCE_FACTOR = 4.0
 """Ratio of the tolerance within which items are similar to the tolerance within which they are equal.
 
@@ -55,16 +55,20 @@ class ItemLayout:
     outputs: tuple[str, ...]
 
     def arrange(self, arrays: Outputs) -> Array | None:
-        """Return the items with the shape (lists, items, values of an item); None if the outputs do not list items."""
+        """Return the items with the shape (lists, items, 1 + values); None if the outputs do not list items.
+
+        The first value is the number of the list, so that items of different lists are never equal.
+        """
         parts = [arrays[name] for name in self.outputs if name in arrays]
         lead = parts[0].shape[: self.axis + 1] if parts else ()
         if len(parts) < len(self.outputs) or any(part.shape[: self.axis + 1] != lead for part in parts):
             return None
         if len(lead) <= self.axis or sum(part.size for part in parts) > MAX_ITEM_VALUES:
             return None
-        lists = math.prod(lead[:-1])
-        columns = [part.reshape(lists, lead[-1], math.prod(part.shape[self.axis + 1 :])) for part in parts]
-        return np.concatenate([column.astype(np.float64) for column in columns], axis=2)
+        lists, count = math.prod(lead[:-1]), lead[-1]
+        columns = [part.reshape(lists, count, math.prod(part.shape[self.axis + 1 :])) for part in parts]
+        numbers = np.broadcast_to(np.arange(lists)[:, None, None], (lists, count, 1))
+        return np.concatenate([column.astype(np.float64) for column in (numbers, *columns)], axis=2)
 
     def columns(self, arrays: Outputs) -> tuple[str, ...]:
         """Return the output of each value of an item."""
@@ -99,8 +103,8 @@ def _list_sharing(arrays: Outputs, name: str, axis: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class ListMatching:
-    """Matching of a list with the list of the candidate.
+class ItemMatching:
+    """Matching of items with those of the candidate.
 
     `counterparts` contains the position of an equal or similar candidate item for each item, or -1. `equal` and `near`
     show which candidate items have an equal counterpart, or an equal or similar one, in the same order.
@@ -115,27 +119,25 @@ class ListMatching:
         return np.flatnonzero(self.counterparts < 0)
 
 
-def match_lists(items: Array, candidate: Array, allowed: Array, *, is_ordered: bool) -> ListMatching | None:
-    """Match two lists with the shape (items, values); None if too many items differ by position.
+def match_items(items: Array, candidate: Array, allowed: Array, *, is_ordered: bool) -> ItemMatching:
+    """Match items with the shape (items, values). The order of the items matters if `is_ordered`.
 
-    `allowed` contains the tolerances of `items`. The order of the items matters if `is_ordered`.
+    `allowed` contains the tolerances of `items`.
     """
-    found, positions = match_items(items, candidate, allowed), np.arange(len(candidate))
-    if found is None:
-        return None
-    equal = np.isin(positions, found)
+    found = find_counterparts(items, candidate, allowed)
+    equal = np.isin(np.arange(len(candidate)), found)
     left, free = np.flatnonzero(found < 0), np.flatnonzero(~equal)
-    similar = match_items(items[left], candidate[free], ABSENCE_FACTOR * allowed[left])
+    similar = find_counterparts(items[left], candidate[free], ABSENCE_FACTOR * allowed[left])
     found[left] = np.append(free, -1)[similar]
-    near = np.isin(positions, found)
+    near = np.isin(np.arange(len(candidate)), found)
     if is_ordered:
         moved = found[_find_moved(found)]
         equal[moved] = near[moved] = False
-    return ListMatching(found, equal, near)
+    return ItemMatching(found, equal, near)
 
 
-def match_items(items: Array, others: Array, allowed: Array) -> Array | None:
-    """Return the position of the counterpart of each item, or -1; None if too many items differ by position.
+def find_counterparts(items: Array, others: Array, allowed: Array) -> Array:
+    """Return the position of the equal item for each item, or -1.
 
     Items at the same position are matched first, then the nearest ones.
     """
@@ -144,10 +146,10 @@ def match_items(items: Array, others: Array, allowed: Array) -> Array | None:
     found = np.full(len(items), -1)
     found[same] = same
     left, free = np.flatnonzero(found < 0), np.setdiff1d(np.arange(len(others)), same)
-    if max(len(left), len(free)) > MAX_SEARCHED_ITEMS:
-        return None
-    first, second = _find_pairs(items[left], others[free], allowed[left])
-    first, second = left[first], free[second]
+    pairs = _find_pairs(items[left], others[free], allowed[left])
+    if pairs is None:
+        return found
+    first, second = left[pairs[0]], free[pairs[1]]
     with np.errstate(invalid="ignore"):
         distances = np.abs(items[first] - others[second]).sum(axis=1)
     taken = np.zeros(len(others), bool)
@@ -158,18 +160,20 @@ def match_items(items: Array, others: Array, allowed: Array) -> Array | None:
     return found
 
 
-def _find_pairs(items: Array, others: Array, allowed: Array) -> tuple[Array, Array]:
-    """Return the positions of all pairs of items that agree."""
-    step = max(MAX_PAIRS // max(len(others), 1), 1)
-    pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-    for start in range(0, len(items), step):
-        part, tolerance = items[start : start + step], allowed[start : start + step]
-        first, second = np.nonzero(agree_each(part[:, None, 0], others[None, :, 0], tolerance[:, None, 0]))
-        for column in range(1, items.shape[1]):
-            agree = agree_each(part[first, column], others[second, column], tolerance[first, column])
-            first, second = first[agree], second[agree]
-        pairs.append((first + start, second))
-    first, second = map(np.concatenate, zip(*pairs, strict=True))
+def _find_pairs(items: Array, others: Array, allowed: Array) -> tuple[Array, Array] | None:
+    """Return the positions of all pairs of items that agree; None if too many pairs would have to be compared."""
+    key = max(range(min(items.shape[1], KEY_COLUMNS)), key=lambda column: len(np.unique(others[:, column])))
+    order = np.argsort(others[:, key], kind="stable")
+    keys, margin = others[order, key], allowed[:, key]
+    start, stop = np.searchsorted(keys, items[:, key] - margin), np.searchsorted(keys, items[:, key] + margin, "right")
+    counts = stop - start
+    if counts.sum() > MAX_PAIRS:
+        return None
+    first = np.repeat(np.arange(len(items)), counts)
+    second = order[np.arange(len(first)) + np.repeat(start - np.cumsum(counts) + counts, counts)]
+    for column in range(items.shape[1]):
+        agree = agree_each(items[first, column], others[second, column], allowed[first, column])
+        first, second = first[agree], second[agree]
     return first, second
 
 
@@ -185,10 +189,9 @@ def _find_moved(found: Array) -> Array:
 
 
 def is_listed(items: Array, others: Array, allowed: Array) -> Array:
-    """Return which items are equal or similar to one of the others; `allowed` contains the tolerances of `items`."""
-    found = np.zeros(len(items), bool)
-    found[_find_pairs(items, others, ABSENCE_FACTOR * allowed)[0]] = True
-    return found
+    """Return which items may be equal or similar to one of the others; `allowed` are the tolerances of `items`."""
+    pairs = _find_pairs(items, others, ABSENCE_FACTOR * allowed)
+    return np.ones(len(items), bool) if pairs is None else np.isin(np.arange(len(items)), pairs[0])
 
 
 def count_unexplained(candidate: Array, reference: Array, bound: ItemBound, runs: Sequence[Array]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from onnxgate.numerics.items import ItemBound, ItemLayout, ListMatching, agree_each, is_listed, match_lists
+from onnxgate.numerics.items import ItemBound, ItemLayout, ItemMatching, agree_each, is_listed, match_items
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,44 +91,33 @@ def compare_items(
     ours, theirs = layout.arrange(candidate), layout.arrange(reference)
     if ours is None or theirs is None or len(ours) != len(theirs) or ours.shape[2] != theirs.shape[2]:
         return None
-    comparison = _ItemComparison(layout, layout.columns(reference), ours, theirs, bounds)
-    return comparison.judge(rerun) if comparison.match() else None
+    return _ItemComparison(layout, ours, theirs, layout.columns(reference), bounds).judge(rerun)
 
 
 class _OpenItems(NamedTuple):
-    """Items of one list that differ: positions in the reference that have no counterpart, and in the candidate."""
+    """Items that differ: positions in the reference that have no counterpart, and positions in the candidate."""
 
     missing: Array
     added: Array
 
 
-class _Unexplained(NamedTuple):
-    """Items of a compared list that runs with noise do not explain, with their scores (0 if there are none)."""
-
-    items: _OpenItems
-    scores: tuple[Array, Array]
-    listed: int  # number of items that are not missing
-
-
 @dataclass(slots=True)
 class _NoisyRuns:
-    """Runs with noise as evidence about one list of the candidate; `tolerate` returns the tolerances of items."""
+    """Runs with noise as evidence about the items of the candidate; `tolerate` returns the tolerances of items."""
 
     candidate: Array
     runs: Sequence[Array]
     tolerate: Callable[[Array], Array]
-    score: int | None
-    matchings: list[ListMatching] = field(default_factory=list)
+    is_ordered: bool  # whether the order of the items matters
+    matchings: list[ItemMatching] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Match the list of each run with that of the candidate."""
-        nothing = np.zeros(len(self.candidate), bool)
+        """Match the items of each run with those of the candidate."""
         for run in self.runs:
-            matching = match_lists(run, self.candidate, self.tolerate(run), is_ordered=self.score is None)
-            self.matchings.append(matching or ListMatching(np.full(len(run), -1), nothing, nothing))
+            self.matchings.append(match_items(run, self.candidate, self.tolerate(run), is_ordered=self.is_ordered))
 
-    def explain(self, items: Array, matching: ListMatching, without: int | None = None) -> _Unexplained:
-        """Find the items of a list that differ from the candidate and that the runs do not explain.
+    def explain(self, items: Array, matching: ItemMatching, without: int | None = None) -> _OpenItems:
+        """Return the items that differ from the candidate and that the runs do not explain.
 
         A run explains a missing item by listing it, and an additional one by omitting it. If a similar item is listed
         instead, a run explains that by changing the item.
@@ -140,174 +129,146 @@ class _NoisyRuns:
         equal, near = (
             np.all([getattr(self.matchings[number], kind) for number in others], axis=0) for kind in ("equal", "near")
         )
-        added = np.flatnonzero(~matching.equal & np.where(matching.near, equal, near))
-        scores = self._read_scores(items[missing]), self._read_scores(self.candidate[added])
-        return _Unexplained(_OpenItems(missing, added), scores, len(items) - len(missing))
-
-    def sample(self, number: int) -> _Unexplained:
-        """Compare one run in the same way; the other runs explain its differences."""
-        return self.explain(self.runs[number], self.matchings[number], without=number)
-
-    def _read_scores(self, items: Array) -> Array:
-        return np.zeros(len(items)) if self.score is None else items[:, self.score]
-
-
-def _find_excess(scores: Sequence[Array], *samples: Sequence[Array], near: float) -> list[Array]:
-    """Return of which items of each list there are more than in the samples, not counting those with lower scores."""
-    every = np.concatenate(scores)
-
-    def count(sample: Array) -> Array:
-        return len(sample) - np.searchsorted(np.sort(sample), every - near)
-
-    expected = np.max([count(np.concatenate(sample)) for sample in samples], axis=0)
-    return np.split(count(every) > MAX_RATIO * expected, np.cumsum([len(part) for part in scores])[:-1])
+        return _OpenItems(missing, np.flatnonzero(~matching.equal & np.where(matching.near, equal, near)))
 
 
 @dataclass(slots=True)
 class _ItemComparison:
-    """Comparison of all lists of items. `lists` contains those that do not agree by position."""
+    """Comparison of items with the shape (lists, items, values); the first value is the number of the list."""
 
     layout: ItemLayout
-    columns: tuple[str, ...]
-    candidate: Array
-    reference: Array
+    ours: Array
+    theirs: Array
+    columns: tuple[str, ...]  # output of each of the other values
     bounds: Mapping[str, ItemBound]
+    candidate: Array = field(init=False)  # (items of all lists, values)
+    reference: Array = field(init=False)
+    score: int | None = field(init=False)  # column of the scores
     rtol: Array = field(init=False)  # by column
     least: Array = field(init=False)  # smallest tolerance by column
     allowed: Array = field(init=False)  # tolerance of each value of the reference
-    score: int | None = field(init=False)  # column of the scores
-    lists: dict[int, ListMatching] = field(default_factory=dict)
+    matching: ItemMatching = field(init=False)
 
     def __post_init__(self) -> None:
-        """Compute the tolerance of each value, and find the scores."""
-        bounds = [self.bounds[name] for name in self.columns]
+        """Match the items of the reference with those of the candidate."""
+        self.candidate, self.reference = (it.reshape(-1, it.shape[2]) for it in (self.ours, self.theirs))
+        bounds = [ItemBound(0.0, 0.0), *(self.bounds[name] for name in self.columns)]
         self.rtol, atol, share = (np.array([bound[index] for bound in bounds]) for index in range(3))
-        self.least = np.maximum(atol, share * _measure_size(self.reference).max(axis=(0, 1), initial=0.0))
+        self.least = np.maximum(atol, share * _measure_size(self.reference).max(axis=0, initial=0.0))
         self.allowed = self._tolerate(self.reference)
-        self.score = _find_scores((self.reference, self.candidate), self.columns, bounds)
+        self.score = _find_scores((self.theirs, self.ours), ("", *self.columns), bounds)
+        self.matching = match_items(self.reference, self.candidate, self.allowed, is_ordered=self.score is None)
 
     def _tolerate(self, items: Array) -> Array:
         return np.asarray(self.least + self.rtol * _measure_size(items))
-
-    def match(self) -> bool:
-        """Match the items of the lists that do not agree by position; return whether this was possible."""
-        agree = np.zeros(len(self.reference), bool)
-        if self.candidate.shape == self.reference.shape:
-            agree[:] = agree_each(self.candidate, self.reference, self.allowed).all(axis=(1, 2))
-        for index in map(int, np.flatnonzero(~agree)):
-            lists = self.reference[index], self.candidate[index], self.allowed[index]
-            matching = match_lists(*lists, is_ordered=self.score is None)
-            if matching is None:
-                return False
-            self.lists[index] = matching
-        return True
 
     def judge(self, rerun: Rerun) -> ItemAgreement:
         """Decide which of the items that differ are stable."""
         left = self._list_differing()
         runs: list[Array] = []
         for level in range(len(NOISES)):
-            if any(len(items.missing) + len(items.added) for items in left):
+            if any(map(len, left)):
                 arranged = [run for run in map(self.layout.arrange, rerun(level)) if run is not None]
-                runs += [run for run in arranged if run.shape[::2] == self.reference.shape[::2]]
+                runs += [run.reshape(-1, run.shape[2]) for run in arranged if run.shape[::2] == self.theirs.shape[::2]]
                 left = self._drop_unstable(runs) if runs else left
         return self._summarize(left)
 
-    def _list_differing(self) -> list[_OpenItems]:
-        return [_OpenItems(it.find_missing(), np.flatnonzero(~it.equal)) for it in self.lists.values()]
+    def _list_differing(self) -> _OpenItems:
+        return _OpenItems(self.matching.find_missing(), np.flatnonzero(~self.matching.equal))
 
-    def _drop_unstable(self, runs: Sequence[Array]) -> list[_OpenItems]:
+    def _drop_unstable(self, runs: Sequence[Array]) -> _OpenItems:
         """Return the items that differ for another reason than rounding errors."""
-        noisy = [
-            _NoisyRuns(self.candidate[index], [run[index] for run in runs], self._tolerate, self.score)
-            for index in self.lists
-        ]
-        lists = zip(self.lists.items(), noisy, strict=True)
-        found = [it.explain(self.reference[index], matching) for (index, matching), it in lists]
-        samples = [[it.sample(number) for it in noisy] for number in range(len(runs))]
-        listed = min(sum(it.listed for it in sample) for sample in samples)
-        if listed >= MIN_LISTED_ITEMS and sum(it.listed for it in found) < MIN_LISTED_RATIO * listed:
+        noisy = _NoisyRuns(self.candidate, runs, self._tolerate, self.score is None)
+        found = noisy.explain(self.reference, self.matching)
+        samples = [noisy.explain(run, noisy.matchings[number], without=number) for number, run in enumerate(runs)]
+        listed = min(len(run) - len(sample.missing) for run, sample in zip(runs, samples, strict=True))
+        if listed >= MIN_LISTED_ITEMS and len(self.reference) - len(found.missing) < MIN_LISTED_RATIO * listed:
             return self._list_differing()
-        near = 0.0 if self.score is None else float(self.allowed[..., self.score].max())
-        missing, added = (
-            _find_excess(*([it.scores[kind] for it in part] for part in (found, *samples)), near=near)
-            for kind in (0, 1)
+        missing = [self._read_scores(run[sample.missing]) for run, sample in zip(runs, samples, strict=True)]
+        added = [self._read_scores(self.candidate[sample.added]) for sample in samples]
+        return _OpenItems(
+            found.missing[self._exceeds(self._read_scores(self.reference[found.missing]), missing)],
+            found.added[self._exceeds(self._read_scores(self.candidate[found.added]), added)],
         )
-        return [
-            _OpenItems(it.items.missing[is_missing], it.items.added[is_added])
-            for it, is_missing, is_added in zip(found, missing, added, strict=True)
-        ]
 
-    def _summarize(self, open_items: Sequence[_OpenItems]) -> ItemAgreement:
-        details = [detail for it in zip(self.lists, open_items, strict=True) for detail in self._describe(*it)]
-        wrong, differing = (sum(map(_count, self.lists.values(), it)) for it in (open_items, self._list_differing()))
-        total = self.reference.shape[0] * self.reference.shape[1]
+    def _read_scores(self, items: Array) -> Array:
+        return np.zeros(len(items)) if self.score is None else items[:, self.score]
+
+    def _exceeds(self, scores: Array, samples: Sequence[Array]) -> Array:
+        """Return of which items there are more than in the samples, not counting those with lower scores."""
+        near = 0.0 if self.score is None else float(self.allowed[:, self.score].max())
+
+        def count(sample: Array) -> Array:
+            return len(sample) - np.searchsorted(np.sort(sample), scores - near)
+
+        return np.asarray(count(scores) > MAX_RATIO * np.max([count(sample) for sample in samples], axis=0))
+
+    def _summarize(self, left: _OpenItems) -> ItemAgreement:
+        details, differing = [*self._describe(left)], self._list_differing()
+        unstable = [
+            self.reference[np.setdiff1d(differing.missing, left.missing)],
+            self.candidate[np.setdiff1d(differing.added, left.added)],
+        ]
+        scores = [score for items in unstable for score in self._read_scores(items).tolist()]
         return ItemAgreement(
-            items=total,
-            matched=total - sum(len(it.counterparts) - int(it.equal.sum()) for it in self.lists.values()),
-            unstable=differing - wrong,
+            items=len(self.reference),
+            matched=int(self.matching.equal.sum()),
+            unstable=self._count(differing) - self._count(left),
             differing=frozenset(name for _, outputs in details for name in outputs),
-            wrong=wrong,
+            wrong=self._count(left),
             detail=details[0][0] if details else "",
-            top_score=self._find_top_score(open_items),
+            top_score=max(scores, default=None) if self.score is not None else None,
             worst=self._measure_matched(),
         )
 
-    def _find_top_score(self, open_items: Sequence[_OpenItems]) -> float | None:
-        """Return the highest score of an unstable item."""
-        scores: list[float] = []
-        for index, differing, left in zip(self.lists, self._list_differing(), open_items, strict=True):
-            if self.score is not None:
-                scores += self.reference[index][np.setdiff1d(differing.missing, left.missing), self.score].tolist()
-                scores += self.candidate[index][np.setdiff1d(differing.added, left.added), self.score].tolist()
-        return max(scores, default=None)
+    def _count(self, items: _OpenItems) -> int:
+        """Count the items that are missing, replaced, added or changed."""
+        extra = len(np.setdiff1d(items.added, self.matching.counterparts))
+        return max(len(items.missing), extra) + len(items.added) - extra
 
     def _measure_matched(self) -> dict[str, tuple[float, float]]:
         """Return the worst difference of each output among the equal items, with its tolerance."""
-        counterparts = np.tile(np.arange(self.reference.shape[1]), (len(self.reference), 1))
-        for index, matching in self.lists.items():
-            is_equal = np.append(matching.equal, False)[matching.counterparts]
-            counterparts[index] = np.where(is_equal, matching.counterparts, -1)
-        lists, items = np.nonzero(counterparts >= 0)
-        allowed = self.allowed[lists, items]
+        items = np.flatnonzero(np.append(self.matching.equal, False)[self.matching.counterparts])
+        allowed = self.allowed[items]
         with np.errstate(invalid="ignore"):
-            difference = np.abs(self.candidate[lists, counterparts[lists, items]] - self.reference[lists, items])
+            difference = np.abs(self.candidate[self.matching.counterparts[items]] - self.reference[items])
         difference = np.where(np.isfinite(difference), difference, 0.0)
         worst = {name: (0.0, self.bounds[name].atol) for name in self.layout.outputs}
-        for column, name in enumerate(self.columns if len(lists) else ()):
+        for column, name in enumerate(self.columns if len(items) else (), 1):
             row = int(np.argmax(difference[:, column] - allowed[:, column]))
             worst[name] = max(worst[name], (float(difference[row, column]), float(allowed[row, column])))
         return worst
 
-    def _describe(self, index: int, items: _OpenItems) -> Iterator[tuple[str, set[str]]]:
-        """Describe the items of one list that differ, with the outputs in which they differ."""
-        ours, theirs, matching = self.candidate[index], self.reference[index], self.lists[index]
-        every = {*self.layout.outputs}
-        extra = np.setdiff1d(items.added, matching.counterparts)
-        pairs = [(item, added) for item, added in enumerate(matching.counterparts) if added in items.added]
-        for item in items.missing:
-            shared = agree_each(ours[extra], theirs[item], self.allowed[index][item]).sum(axis=1)
+    def _describe(self, items: _OpenItems) -> Iterator[tuple[str, set[str]]]:
+        """Describe the items that differ, with the outputs in which they differ."""
+        every, counterparts = {*self.layout.outputs}, self.matching.counterparts
+        extra, changed = np.setdiff1d(items.added, counterparts), np.flatnonzero(np.isin(counterparts, items.added))
+        pairs = [(item, counterparts[item]) for item in changed.tolist()]
+        for item in items.missing.tolist():
+            shared = self._compare(item, extra).sum(axis=1)
             if 3 * shared.max(initial=0) >= len(self.columns):
-                pairs.append((int(item), extra[np.argmax(shared)]))
+                pairs.append((item, extra[np.argmax(shared)]))
             else:
-                yield f"{self._name(item, theirs)} is missing", every
+                yield f"{self._name(item, self.theirs)} is missing", every
         for item, added in pairs:
-            equal = agree_each(ours[added], theirs[item], self.allowed[index][item])
+            equal = self._compare(item, added)
             column = int(np.argmin(equal))
-            values = f": {ours[added, column]:.6g} instead of {theirs[item, column]:.6g} in `{self.columns[column]}`"
+            values = f"{self.candidate[added, column + 1]:.6g} instead of {self.reference[item, column + 1]:.6g}"
+            values = f": {values} in `{self.columns[column]}`"
             where = {name for name, is_equal in zip(self.columns, equal, strict=True) if not is_equal}
-            yield self._name(item, theirs) + (values if where else " is in another place"), where or every
-        for item in extra if not len(items.missing) else ():
-            yield f"{self._name(item, ours)} is not in the reference", every
+            yield self._name(item, self.theirs) + (values if where else " is in another place"), where or every
+        for item in extra.tolist() if not len(items.missing) else ():
+            yield f"{self._name(item, self.ours)} is not in the reference", every
 
-    def _name(self, item: int, items: Array) -> str:
-        return f"item {item}" + ("" if self.score is None else f" (score {items[item, self.score]:.3g})")
+    def _compare(self, item: int, others: Array) -> Array:
+        """Return which values of items of the candidate agree with those of an item of the reference."""
+        agree = agree_each(self.candidate[others], self.reference[item], self.allowed[item])
+        return np.asarray(agree[..., 1:] & (self.candidate[others, :1] == self.reference[item, 0]))
 
-
-def _count(matching: ListMatching, items: _OpenItems) -> int:
-    """Count the items that are missing, replaced, added or changed."""
-    extra = len(np.setdiff1d(items.added, matching.counterparts))
-    return max(len(items.missing), extra) + len(items.added) - extra
+    def _name(self, item: int, lists: Array) -> str:
+        index, position = divmod(item, lists.shape[1])
+        score = "" if self.score is None else f" (score {lists[index, position, self.score]:.3g})"
+        return f"item {position}{score}"
 
 
 def _measure_size(items: Array) -> Array:

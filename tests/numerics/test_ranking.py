@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onnxgate.numerics.items import ItemBound, count_unexplained, find_layout, match_items
+from onnxgate.numerics.items import ItemBound, count_unexplained, find_counterparts, find_layout
 from onnxgate.numerics.ranking import ItemAgreement, compare_items
 
 Array = NDArray[Any]
@@ -73,9 +73,8 @@ def test_known_axis_of_the_items() -> None:
 def test_nearest_items_match() -> None:
     """A near duplicate does not take the counterpart of another item."""
     items, others = np.array([[1.0], [0.0]]), np.array([[2.0], [0.1], [0.9]])
-    found = match_items(items, others, np.full((2, 1), 0.95))
+    found = find_counterparts(items, others, np.full((2, 1), 0.95))
 
-    assert found is not None
     assert found.tolist() == [2, 1]
 
 
