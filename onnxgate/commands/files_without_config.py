@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import itertools
 import os
 import re
 import shlex
@@ -45,6 +44,7 @@ from onnxgate.gate.request import (
     describe_acceptance,
 )
 from onnxgate.gate.results.resolution import resolve_hits
+from onnxgate.gate.results.target_advice import suggest_target_changes
 from onnxgate.gate.results.verdict import build_report
 from onnxgate.model.facts import ModelFacts
 from onnxgate.project.config.loader import find_config
@@ -118,11 +118,10 @@ def check_files(
         )
         for finding in findings
     ]
-    findings = list(_raise_to_working_release(findings, models))
-    outcome = msgspec.structs.replace(
-        outcome, gathered=gathered, findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
-    )
+    findings.sort(key=lambda finding: LEVELS.index(finding.level))
+    outcome = msgspec.structs.replace(outcome, gathered=gathered, findings=tuple(findings))
     report = build_report(request, outcome, fail_on, drawn=drawn)
+    report = report if target is None else suggest_target_changes(report)
     if target is None and (missing_data := describe_missing_data(models)):
         report = msgspec.structs.replace(report, remarks=(*report.remarks, missing_data))
     ranges = (
@@ -375,24 +374,6 @@ def _adapt_fix(finding: Finding, target: str | None, *, is_fixable: bool) -> Fin
     command = rf"`(?:onnxgate fix)( --unsafe)?(?: {re.escape(shlex.quote(finding.model))})?`"
     fix = re.sub(command, lambda it: f"`{_complete_fix_command(it[1] or '', finding.model, target)}`", fix)
     return msgspec.structs.replace(finding, fix=fix)
-
-
-def _raise_to_working_release(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """In fixes that raise the target, replace the release with the first one from which all releases load the model.
-
-    The release in the original fix may have no kernel data, or refuse the model for another reason.
-    """
-    releases = {model.path: release for model in models if (release := _find_first_working_release(model))}
-    for finding in findings:
-        working = releases.get(finding.model)
-        raised = re.sub(r"\braise the target to [\d.]+", f"raise the target to {working}", finding.fix)
-        yield msgspec.structs.replace(finding, fix=raised) if working else finding
-
-
-def _find_first_working_release(model: MatrixModel) -> str:
-    """Return the first release from which all later ones also load the model; "" if the newest does not load it."""
-    loading = list(itertools.takewhile(lambda entry: entry.state == "loads", reversed(model.runtimes)))
-    return loading[-1].runtime.rpartition(" ")[2] if loading else ""
 
 
 def _complete_fix_command(options: str, model: str, target: str | None) -> str:

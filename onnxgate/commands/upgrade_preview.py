@@ -19,6 +19,7 @@ from onnxgate.evidence.parity import Difference, find_worst
 from onnxgate.gate import pipeline
 from onnxgate.gate.execution.parity import report_measurements
 from onnxgate.gate.request import GateRequest
+from onnxgate.gate.results.target_advice import suggest_target_changes
 from onnxgate.gate.results.verdict import build_report
 from onnxgate.project.lock.comparison import describe_lock_changes
 from onnxgate.project.lock.lock_file import render_lock
@@ -145,7 +146,7 @@ def _is_decided(finding: Finding, after: Report, come: set[str]) -> bool:
 
 
 def _run_gate(request: GateRequest, fail_on: FailOn) -> Report:
-    report = build_report(request, pipeline.run(request), fail_on)
+    report = suggest_target_changes(build_report(request, pipeline.run(request), fail_on))
     return altered(report, counts={**report.counts, "reused": 0})
 
 

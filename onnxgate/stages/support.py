@@ -357,9 +357,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 if data.full_implementation is not None
             ]
             without_kernels = [data.limits for data in self.supports if data.full_implementation is None]
-            suggestions = find_suggestions(
-                SupportGapGroup(gap, operations, since), self.typed, required, without_kernels
-            )
+            suggestions = find_suggestions(SupportGapGroup(gap, operations), self.typed, required, without_kernels)
             everywhere = self.for_all_runtimes and not without_kernels
             self._ways[key] = WaysOut(suggestions, since, until, everywhere, self.required)
         return self._ways[key]

@@ -21,7 +21,6 @@ from onnxgate.support.matching.operations import (
     AttributeRemoval,
     DomainImport,
     FunctionExpansion,
-    MinimumReleaseRaise,
     Operation,
     OperatorReplacement,
     OpsetChange,
@@ -75,7 +74,6 @@ class SupportGapGroup:
 
     miss: SupportGap
     operations: tuple[Operation, ...]
-    works_since: str = ""  # the first release since which all implement them; "" if the newest does not
 
 
 def find_implemented_span(
@@ -110,17 +108,15 @@ def _rank_suggestion(way: Suggestion) -> int:
         case DomainImport() | AttributeAddition():
             return 0
         case OpsetChange(whole=is_complete):
-            return 1 if is_complete else 6
+            return 1 if is_complete else 5
         case FunctionExpansion():
             return 2
         case TypeCast(exact=exact):
-            return 3 if exact else 7
+            return 3 if exact else 6
         case OperatorReplacement():
             return 3
-        case MinimumReleaseRaise():
-            return 4
         case AttributeRemoval():
-            return 5
+            return 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,8 +150,6 @@ class _SuggestionSearch:
             case "deprecated-operator":
                 yield from self._replacements(_SUCCESSORS.get(self.first.name, ()))
         yield from self._opset_changes()
-        if self.missed.works_since:
-            yield MinimumReleaseRaise(self.missed.works_since)
 
     @property
     def first(self) -> Operation:

@@ -14,7 +14,6 @@ from onnxgate.support.matching.operations import (
     AttributeRemoval,
     DomainImport,
     FunctionExpansion,
-    MinimumReleaseRaise,
     Operation,
     OperatorReplacement,
     OpsetChange,
@@ -40,8 +39,6 @@ def applied(
             for holder in (copy, *copy.functions):
                 if domain not in {imported.domain or "ai.onnx" for imported in holder.opset_import}:
                     holder.opset_import.append(helper.make_opsetid(domain, version))
-        case MinimumReleaseRaise():
-            pass  # nothing of the model changes
         case FunctionExpansion():
             copy = expanded(copy, nodes)
         case _:

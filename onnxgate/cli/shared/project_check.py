@@ -35,6 +35,7 @@ from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.formats import RENDERERS
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Baseline, GateOutcome, GateRequest, RunCaches, Selection, StaticSettings
+from onnxgate.gate.results.target_advice import suggest_target_changes
 from onnxgate.gate.results.verdict import build_report
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.ignore_entries import check_writable, write_config
@@ -284,7 +285,8 @@ def _check_project(
         report = build_shard_report(gate_request, outcome, share, options.fail_on, drawn=drawn)
     excluded = project.describe_excluded(paths, base=options.start)
     remarks = tuple(sorted({*report.remarks, *excluded}))
-    report = seal_report(msgspec.structs.replace(report, remarks=remarks, checkout=_report_checkout()))
+    report = msgspec.structs.replace(suggest_target_changes(report), remarks=remarks, checkout=_report_checkout())
+    report = seal_report(report)
     if meter is not None:
         from onnxgate.gate.sharding.plan import save_measured_costs
 

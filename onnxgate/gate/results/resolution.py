@@ -30,7 +30,6 @@ from onnxgate.core.report import Finding, ReportedPlace
 from onnxgate.gate.request import GateOutcome, GateRequest, StageResults
 from onnxgate.gate.results import ignore_matching
 from onnxgate.gate.results.ignore_matching import Ignores
-from onnxgate.gate.results.target_advice import name_working_releases
 from onnxgate.inputs.axis_sizes import name_axes
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import hash_content
@@ -286,8 +285,6 @@ def build_outcome(
     gaps = list_acceptable_gaps(request, gathered)
     applied, met = ignores.apply([*merge_runtimes(resolve_hits(judged, ignores.accepts), names), *gaps])
     findings = sorted((it for it in applied if it.rule != UNDECIDED_RULE or it.ignored), key=finding_sort_key)
-    required = {model.path: [runtime.name for runtime in model.runtimes] for model in planned}
-    findings = name_working_releases(findings, required)
     present = collect_fingerprints(judged, gaps)
     uses = ignore_matching.find_ignore_uses(ignores, determine_scope(request, gathered, blocked, ignores), met, present)
     if request.share is not None:  # `merge` reports ignores that match models of other shards

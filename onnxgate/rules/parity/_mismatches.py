@@ -32,7 +32,13 @@ UNTOLERATED_METRICS = frozenset({"outputs", "shape", "type", "not finite"})
 
 
 def create_mismatch_hits(
-    comparison: Comparison, pair: str, words: str, fix: str, *, note: str = "", relations: tuple[Relation, ...] = ()
+    comparison: Comparison,
+    pair: str,
+    words: str,
+    fix: str = "",
+    *,
+    note: str = "",
+    relations: tuple[Relation, ...] = (),
 ) -> Iterator[Hit]:
     """Yield a finding if outputs differ, and if `pair` is the kind of the comparison, such as "source".
 
@@ -47,7 +53,7 @@ def create_mismatch_hits(
         f"{describe_outputs(mismatches)} {words}{describe_first_node(comparison)}{note}",
         model=comparison.model,
         node=first.node if first else "",
-        fix=f"{fix}, or {suggest_acceptance(mismatches)}",
+        fix=", or ".join(filter(None, (fix, suggest_acceptance(mismatches)))),
         on=OnRuntime(comparison.runtime, describe_worst(comparison) + describe_first_values(comparison)),
         identity=join_outputs(mismatches),
         relations=relations,

@@ -21,7 +21,7 @@ def optimization_mismatch(subject: Comparison) -> Iterator[Hit]:
 
     ## What to do
     - Lower the optimization level of the session, or
-    - narrow the target to releases without this difference, or
+    - narrow the target to the releases that the finding names, or
     - set the model's `tolerance` if the difference is acceptable.
     """
     fix = "lower the session's optimization level"

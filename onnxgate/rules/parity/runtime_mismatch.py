@@ -20,9 +20,8 @@ def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     the source instead.
 
     ## What to do
-    - Narrow the target to releases without this difference, or replace the node at which outputs start to differ.
+    - Replace the node at which outputs start to differ, or narrow the target to the releases that the finding names.
     - Configure a `source` to find out which release returns the correct outputs.
     - To accept the difference, set the model's `tolerance`.
     """
-    fix = "narrow the target to releases without this difference"
-    yield from create_mismatch_hits(subject, "runtime", f"from {subject.reference}", fix)
+    yield from create_mismatch_hits(subject, "runtime", f"from {subject.reference}")

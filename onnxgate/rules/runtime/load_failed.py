@@ -46,10 +46,8 @@ NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_
 """Families (kinds) of errors that rules about single nodes predict."""
 
 MEMORY_FIX = "raise `memory-mib` in `[limits]` if this memory usage is acceptable"
-OPERATOR_FIX = "export with operators that all required runtimes support, or raise `runtime` of the target"
-DEFAULT_FIX = (
-    "change the part of the model that the runtime rejects, or narrow the target to releases that load the model"
-)
+OPERATOR_FIX = "export with operators that all required runtimes support"
+DEFAULT_FIX = "change the part of the model that the runtime rejects"
 """Fix for errors whose text onnxgate does not know."""
 
 
@@ -62,7 +60,8 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     Applications cannot create a session. Most runtimes report only the first problem in a model.
 
     ## What to do
-    - Change or replace the node shown in the finding, or narrow the target to releases that load the model.
+    - Change or replace the node shown in the finding, or narrow the target to the releases that the
+      finding names.
     - To explain all errors in the runtime's log, run `onnxgate explain --log FILE`.
     """
     attempts = select_worst_attempts(subject)

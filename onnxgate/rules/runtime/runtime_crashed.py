@@ -9,10 +9,7 @@ from onnxgate.evidence.runtime import ModelRuns, select_worst_attempts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level
 
-FIX = (
-    "narrow the target to releases that run the model, or remove the target from the model's `targets`; "
-    "report the crash to the runtime's project"
-)
+FIX = "report the crash to the runtime's project, and remove the target from the model's `targets`"
 
 
 @rule(ModelRuns, "runtime-crashed", level=Level.ERROR, since="0.1.0")
@@ -25,7 +22,7 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     memory.
 
     ## What to do
-    - Narrow the target to releases that run the model, or remove the target from the model's `targets`.
+    - Narrow the target to the releases that the finding names, or remove the target from the model's `targets`.
     - Report the crash to the project that develops the runtime.
     """
     attempts = select_worst_attempts(subject)

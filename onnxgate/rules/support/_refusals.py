@@ -12,7 +12,6 @@ from onnxgate.support.matching.operations import (
     AttributeRemoval,
     DomainImport,
     FunctionExpansion,
-    MinimumReleaseRaise,
     OperatorReplacement,
     OpsetChange,
     Suggestion,
@@ -72,8 +71,6 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
         case DomainImport(domain, version):
             scope = "the local function" if subject.nodes.function else "the model"
             return f"import version {version} of domain `{domain}` in {scope}"
-        case MinimumReleaseRaise(release):
-            return f"raise the target to {release}"
         case AttributeAddition(attributes):
             return " and ".join(f"set attribute `{name}` ({kind})" for name, kind in attributes)
         case AttributeRemoval(attribute):

@@ -9,8 +9,6 @@ from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.support import ModelOnRuntime
 from onnxgate.rules.definition import rule
 
-NO_RELEASE = "wait for a release that supports this IR version"
-
 
 @rule(ModelOnRuntime, "ir-version-too-new", level=Level.ERROR, since="0.1.0")
 def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
@@ -28,7 +26,6 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
     if subject.model.ir_version <= subject.runtime.max_ir:
         return
-    release = f"raise the target to {subject.ir_works_since}" if subject.ir_works_since else NO_RELEASE
     yield Hit(
         subject.place,
         f"uses IR version {subject.model.ir_version}",
@@ -36,7 +33,6 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
         on=OnRuntime(
             subject.runtime.name, f"supports up to {subject.runtime.max_ir}", works_since=subject.ir_works_since
         ),
-        fix=f"run `onnxgate fix {shlex.quote(subject.model.path)}` to lower the IR version to {subject.common_ir}, "
-        f"or {release}",
+        fix=f"run `onnxgate fix {shlex.quote(subject.model.path)}` to lower the IR version to {subject.common_ir}",
         identity=str(subject.model.ir_version),
     )

@@ -26,7 +26,6 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
     for domain, version in subject.experimental_opsets.items():
         newest, since = subject.runtime.newest_opsets[domain], subject.opset_works_since.get(domain, "")
-        raised = f"raise the target to {since}" if since else "wait for a release that supports this opset"
         of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
         export = f"export at opset {subject.common_opsets[domain]}{of_domain}, the newest that {subject.required}"
         yield Hit(
@@ -38,7 +37,7 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
                 f"supports up to {newest}, and {version} only with `{OPSET_VARIABLE}`",
                 works_since=since,
             ),
-            fix=f"{export}, or {raised}",
+            fix=export,
             identity=f"{domain} {version}",
         )
     for operation in subject.experimental:

@@ -44,10 +44,7 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
 
 
 def _suggest_fix(subject: ModelOnRuntime, domain: str) -> str:
-    since = subject.opset_works_since.get(domain, "")
     convertible = domain == "ai.onnx" and subject.is_convertible and not subject.model.function_opsets
-    convert = f"run `onnxgate fix {shlex.quote(subject.model.path)}` to convert the model, " if convertible else ""
+    convert = f"run `onnxgate fix {shlex.quote(subject.model.path)}` to convert the model, or " if convertible else ""
     of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
-    export = f"export at opset {subject.common_opsets[domain]}{of_domain}, the newest that {subject.required}"
-    release = f"raise the target to {since}" if since else "wait for a release that supports this opset"
-    return f"{convert}{export}, or {release}"
+    return f"{convert}export at opset {subject.common_opsets[domain]}{of_domain}, the newest that {subject.required}"

@@ -214,12 +214,6 @@ class DomainImport(msgspec.Struct, frozen=True):
     version: int
 
 
-class MinimumReleaseRaise(msgspec.Struct, frozen=True):
-    """Suggestion to require at least this runtime release."""
-
-    release: str
-
-
 Suggestion = (
     OpsetChange
     | TypeCast
@@ -228,5 +222,4 @@ Suggestion = (
     | OperatorReplacement
     | FunctionExpansion
     | DomainImport
-    | MinimumReleaseRaise
 )

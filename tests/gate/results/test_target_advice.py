@@ -1,68 +1,69 @@
-"""Releases in the fixes of findings that concern only some releases."""
+"""Changes to the target in the fixes of findings that concern only some releases."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
-from onnxgate.core.report import Finding
-from onnxgate.gate.results.target_advice import name_working_releases
-from tests.harness.reports.sample_reports import finding
+from onnxgate.core.report import Cell, CellState, Finding
+from onnxgate.gate.results.target_advice import suggest_target_changes
+from tests.harness.reports.sample_reports import finding, report
 
 LOCKED = tuple(f"onnxruntime {release}" for release in ("1.18.1", "1.20.1", "1.21.1", "1.22.0"))
 OLD, NEW = LOCKED[:2], LOCKED[2:]
-REPLACE = "change the part of the model that the runtime rejects"
 
 
-def fixes(*findings: Finding, locked: Sequence[str] = LOCKED) -> list[str]:
-    """Return the fixes of findings about one model after the releases were named."""
-    return [it.fix for it in name_working_releases(findings, {"m.onnx": locked})]
+def fixes(*findings: Finding, locked: Sequence[str] = LOCKED, unpredicted: Sequence[str] = ()) -> list[str]:
+    """Return the fixes of findings about one model after changes to the target were added."""
+    failing = {name for it in findings if it.level == "error" and not it.ignored for name in it.runtimes or locked}
+    states = {**dict.fromkeys(locked, "pass"), **dict.fromkeys(failing & set(locked), "fail")}
+    states |= dict.fromkeys(unpredicted, "not predicted")
+    cells = tuple(Cell(model="m.onnx", runtime=name, state=cast("CellState", state)) for name, state in states.items())
+    return [it.fix for it in suggest_target_changes(report(cells=cells, findings=findings)).findings]
 
 
 @pytest.mark.parametrize(
-    ("fix", "runtimes", "expected"),
+    ("fix", "runtimes", "works_since", "expected"),
     [
-        ("cast the input", OLD, "cast the input, or narrow the target to >=1.21"),
-        ("raise the target to 1.19.0", OLD, "raise the target to 1.21"),
-        ("raise the target to 1.30.0", OLD, "raise the target to 1.30.0"),
-        ("export again, or raise `runtime` of the target", OLD, "export again, or raise the target to 1.21"),
-        (
-            f"{REPLACE}, or narrow the target to releases that load the model",
-            OLD,
-            f"{REPLACE}, or narrow the target to >=1.21",
-        ),
-        (
-            "narrow the target to releases without this difference, or set `tolerance`",
-            OLD,
-            "narrow the target to >=1.21, or set `tolerance`",
-        ),
-        (f"{REPLACE}, or narrow the target to releases that load the model", LOCKED, REPLACE),
-        ("narrow the target to releases without this difference, or set `tolerance`", LOCKED, "set `tolerance`"),
-        (
-            f"{REPLACE}, or narrow the target to releases that load the model",
-            NEW,
-            f"{REPLACE}, or narrow the target to <=1.20.1",
-        ),
-        ("cast the input", NEW, "cast the input"),
-        ("cast the input", LOCKED, "cast the input"),
-        ("cast the input", (), "cast the input"),
+        ("cast the input", OLD, "", "cast the input, or narrow the target to >=1.21"),
+        ("cast the input", OLD, "1.21.0", "cast the input, or narrow the target to >=1.21.0"),
+        ("cast the input", OLD, "1.19.0", "cast the input, or narrow the target to >=1.21"),
+        ("cast the input", LOCKED, "1.30.0", "cast the input, or raise the target to >=1.30.0"),
+        ("cast the input", NEW, "", "cast the input, or narrow the target to <=1.20.1"),
+        ("", OLD, "", "narrow the target to >=1.21"),
+        ("cast the input", (LOCKED[1],), "", "cast the input, or narrow the target to >=1.21"),
+        ("cast the input", (LOCKED[0], LOCKED[3]), "", "cast the input"),
+        ("cast the input", LOCKED, "", "cast the input"),
+        ("cast the input", (), "", "cast the input"),
     ],
 )
-def test_fixes_name_the_releases_without_the_fault(fix: str, runtimes: tuple[str, ...], expected: str) -> None:
-    """A target that cannot be narrowed is not offered, and one that can is offered with its first release."""
-    assert fixes(finding(fix=fix, runtimes=runtimes)) == [expected]
+def test_fixes_name_the_releases_without_the_fault(
+    fix: str, runtimes: tuple[str, ...], works_since: str, expected: str
+) -> None:
+    """A target that cannot be changed is not offered, and one that can is offered with its first or last release."""
+    assert fixes(finding(fix=fix, runtimes=runtimes, works_since=works_since)) == [expected]
 
 
 def test_the_release_has_no_other_error() -> None:
     """Following one fix does not lead to the next error of the same model."""
-    first = finding(fix="raise the target to 1.19.0", runtimes=OLD[:1], works_since="1.19.0")
-    second = finding(fix="raise the target to 1.21.0", runtimes=OLD, works_since="1.21.0")
-    everywhere = finding(fix="export again", runtimes=())
+    first = finding(fix="cast", runtimes=OLD[:1], works_since="1.19.0")
+    second = finding(fix="export", runtimes=OLD, works_since="1.21.0")
+    everywhere = finding(fix="repair", runtimes=())
 
-    assert fixes(first, second) == ["raise the target to 1.21.0"] * 2
-    assert fixes(first, second, everywhere) == [first.fix, second.fix, everywhere.fix]
-    assert fixes(first, finding(fix="x", runtimes=OLD, ignored="known"))[0] == "raise the target to 1.19.0"
+    assert fixes(first, second) == [f"{it}, or narrow the target to >=1.21.0" for it in ("cast", "export")]
+    assert fixes(first, second, everywhere)[:1] == ["cast, or raise the target to >=1.19.0"]
+    assert fixes(first, finding(fix="x", runtimes=OLD, ignored="known"))[0] == "cast, or narrow the target to >=1.19.0"
+
+
+def test_releases_without_a_prediction_are_not_offered() -> None:
+    """A release whose kernels are unknown may refuse the model for another reason."""
+    error = finding(fix="cast", runtimes=OLD[:1], works_since="1.19.0")
+
+    assert fixes(error, unpredicted=LOCKED[1:2]) == ["cast, or narrow the target to >=1.21"]
+    assert fixes(error, unpredicted=LOCKED[3:]) == ["cast, or narrow the target to >=1.19.0"]
+    assert fixes(error, unpredicted=LOCKED[1:]) == ["cast, or raise the target to >=1.19.0"]
 
 
 def test_findings_that_do_not_depend_on_releases_stay() -> None:
@@ -73,3 +74,10 @@ def test_findings_that_do_not_depend_on_releases_stay() -> None:
 
     assert fixes(note, both, budget) == ["cast the input"] * 3
     assert fixes(finding(fix="cast the input", runtimes=OLD), locked=()) == ["cast the input"]
+
+
+def test_the_cause_of_a_warning_may_be_the_inputs() -> None:
+    """A warning offers a release only if it is known to have no such problem."""
+    warnings = [finding(fix="cast", runtimes=OLD, level="warning", works_since=since) for since in ("", "1.21.0")]
+
+    assert fixes(*warnings) == ["cast", "cast, or narrow the target to >=1.21.0"]
