@@ -18,7 +18,7 @@ class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     declared: str  # "(batch, 10)"
     shape: str  # "(2, 10)"
-    only_declared: bool = False  # only fixed sizes or the rank of the declaration are wrong; no named axis is
+    axes: tuple[str, ...] = ()  # input axes that wrong sizes refer to; () if only fixed sizes or the rank are wrong
     is_read: bool = False  # a node also reads the output, so a runtime may use its declared shape
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -425,17 +425,23 @@ class DeclaredOutputs:
             size in (None, actual) for size, actual in zip(declared, array.shape, strict=True)
         ):
             return None
-        is_named = len(declared) == array.ndim and any(
-            isinstance(dim, str) and size not in (None, actual)
-            for dim, size, actual in zip(value.shape, declared, array.shape, strict=True)
-        )
+        wrong = [
+            dim
+            for dim, size, actual in zip(value.shape, declared, array.shape, strict=False)
+            if isinstance(dim, str) and size not in (None, actual) and len(declared) == array.ndim
+        ]
         return WrongShape(
             output=output,
             declared=_format_shape(value.shape),
             shape=_format_shape(array.shape),
-            only_declared=not is_named,
+            axes=tuple(sorted({axis for dim in wrong for axis in self._list_axes(dim)})),
             is_read=output in self.read,
         )
+
+    def _list_axes(self, dim: str) -> Iterable[str]:
+        """Return the input axes to which the declared size refers."""
+        tree = None if dim in self.sizes else parse_formula(dim)
+        return (dim,) if tree is None else list_formula_names(tree)
 
     def _declared_size(self, dim: Dim) -> int | None:
         """Return the declared size; None if it is unknown. Old converters write 0 for an unknown size.

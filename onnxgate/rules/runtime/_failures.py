@@ -31,6 +31,11 @@ class BrokenSizes(msgspec.Struct, frozen=True):
     fails_at: dict[str, int]
     runs_at: dict[str, int]
 
+    @property
+    def topic(self) -> str:
+        """The axes, by which other findings refer to the finding about these sizes."""
+        return " ".join(self.fails_at)
+
 
 def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
     """Return the smallest sets of dynamic axes whose sizes make the model fail.

@@ -40,7 +40,8 @@ def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
             fix="compute shapes from the inputs (`x.shape[0]`, `-1`), "
             f"or give {_name_axes(broken.fails_at)} a fixed size",
             on=OnRuntime(subject.runtime, describe_failure(broken.attempts, subject)),
-            identity=f"{' '.join(broken.fails_at)} {mask_numbers(node)}",
+            topic=broken.topic,
+            identity=f"{broken.topic} {mask_numbers(node)}",
         )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.findings import Hit, HitReference, Level, OnRuntime, follows_from
 from onnxgate.evidence.runtime import Attempt, ModelRuns, WrongShape, select_worst_attempts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.runtime._failures import describe_level, format_sizes
+from onnxgate.rules.runtime._failures import describe_level, find_broken_sizes, format_sizes
 
-EXPORT_FIX = "compute the shape from the input, declare the output axis as dynamic, and export the model again"
+NAMED_FIX = (
+    "compute the shape from the input, or give the output axis a name that no input has; then export the model again"
+)
 DECLARATION_FIX = (
     "run `onnxgate fix --rule output-shape-wrong {model}` to correct the declared shape, or declare the output axis as "
     "dynamic and export the model again"
@@ -44,13 +46,23 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
         at = describe_level(affected, subject)
         case = f"at {format_sizes(attempt.case.sizes)}" if attempt.case.sizes else f"with `{attempt.case.name}`"
         faults = [bad for run in affected for bad in run.outputs.wrong_shapes if bad.output == wrong.output]
-        only_declared = all(bad.only_declared for bad in faults)
+        axes = {axis for bad in faults for axis in bad.axes}
+        only_declared = all(not bad.axes for bad in faults)
         yield Hit(
             subject.place,
             f"output `{wrong.output}` is declared as {wrong.declared} but has shape {wrong.shape} {case}",
             model=subject.model,
-            fix=DECLARATION_FIX.format(model=shlex.quote(subject.model)) if only_declared else EXPORT_FIX,
+            fix=DECLARATION_FIX.format(model=shlex.quote(subject.model)) if only_declared else NAMED_FIX,
             level=Level.WARNING if only_declared and not any(bad.is_read for bad in faults) else None,
             on=OnRuntime(subject.runtime, f"is affected{at}" if at else ""),
+            relations=follows_from(*_list_broken_sizes(subject, axes)),
             identity=wrong.output,
         )
+
+
+def _list_broken_sizes(subject: ModelRuns, axes: set[str]) -> Iterator[HitReference]:
+    """Yield the findings about a size of the axes if the model runs at only one size, as if it were fixed."""
+    ran = {tuple(run.case.sizes.get(axis) for axis in axes) for run in subject.attempts if run.outcome == "completed"}
+    for broken in find_broken_sizes(subject):
+        if axes and axes <= broken.fails_at.keys() and len(ran) == 1:
+            yield HitReference("dynamic-axis-broken", broken.topic)

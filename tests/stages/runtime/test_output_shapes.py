@@ -17,8 +17,8 @@ Shape = tuple[int, ...]
 
 def _contradicts(
     folder: Path, inputs: dict[str, tuple[tuple[Dim, ...] | None, Shape]], output: ValueInfo, shape: Shape
-) -> bool:
-    """Return whether the output's shape contradicts the declared shapes."""
+) -> WrongShape | None:
+    """Return how the output's shape contradicts the declared shapes."""
     paths = {}
     for name, (_, fed) in inputs.items():
         np.save(folder / f"{name}.npy", np.zeros(fed, np.float32))
@@ -26,7 +26,7 @@ def _contradicts(
     values = tuple(ValueInfo(name, "tensor(float)", dims) for name, (dims, _) in inputs.items())
     facts = ModelFacts("m.onnx", "", 0, 8, {}, "", values, (output,), {}, ())
     case = InputCase(name="c", origin="generated", inputs=paths)
-    return read_declared_outputs(facts, case).find_contradiction("y", np.zeros(shape, np.float32)) is not None
+    return read_declared_outputs(facts, case).find_contradiction("y", np.zeros(shape, np.float32))
 
 
 def _y(*dims: Dim, type: str = "tensor(float)") -> ValueInfo:
@@ -118,6 +118,17 @@ def test_words() -> None:
     facts = ModelFacts("m.onnx", "", 0, 8, {}, "", (), (_y("batch", 1),), {}, ())
     file = read_declared_outputs(facts, InputCase(name="c", origin="generated", inputs={}))
 
-    expected = WrongShape(output="y", declared="(batch, 1)", shape="(4)", only_declared=True)
+    expected = WrongShape(output="y", declared="(batch, 1)", shape="(4)")
     assert file.find_contradiction("y", np.zeros(4)) == expected
     assert file.find_contradiction("other", np.zeros(4)) is None
+
+
+@pytest.mark.parametrize(
+    ("dims", "axes"), [(("batch", 2), ("batch",)), (("2*time", 1), ("time",)), ((7, "time"), ()), (("batch",), ())]
+)
+def test_axes_of_wrong_sizes(tmp_path: Path, dims: tuple[Dim, ...], axes: tuple[str, ...]) -> None:
+    """Wrong sizes that refer to input axes are kept apart from wrong fixed sizes and a wrong rank."""
+    wrong = _contradicts(tmp_path, X, _y(*dims), (5, 8))
+
+    assert wrong is not None
+    assert wrong.axes == axes

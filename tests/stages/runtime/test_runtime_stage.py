@@ -283,7 +283,7 @@ def test_shapes_are_compared_with_the_file(tmp_path: Path) -> None:
     (judged,), _ = collect_evidence(replace(run_model(tmp_path), facts=facts), [observed], {}, {})
     (unjudged,), _ = collect_evidence(run_model(tmp_path), [observed], {}, {})
 
-    wrong = WrongShape(output="y", declared="(batch, 2)", shape="(1, 2)", is_read=True)
+    wrong = WrongShape(output="y", declared="(batch, 2)", shape="(1, 2)", axes=("batch",), is_read=True)
     assert judged.attempts[0].outputs.wrong_shapes == (wrong,)
     assert unjudged.attempts[0].outputs.wrong_shapes == ()
 
