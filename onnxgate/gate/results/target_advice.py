@@ -42,7 +42,9 @@ def _complete_fix(finding: Finding, errors: Sequence[Finding], cells: Sequence[C
     names = {cell.runtime for cell in own}
     causes = [finding, *(it for it in errors if not it.runtimes or not names.isdisjoint(it.runtimes))]
     change = "".join(_find_target_change(finding, causes, own))
-    return msgspec.structs.replace(finding, fix=", or ".join(filter(None, (finding.fix, change))))
+    # In the parity stage, the other ways accept the difference or concern all releases.
+    ways = (change, finding.fix) if finding.stage == Stage.PARITY.value else (finding.fix, change)
+    return msgspec.structs.replace(finding, fix=", or ".join(filter(None, ways)))
 
 
 def _find_target_change(finding: Finding, causes: Sequence[Finding], cells: Sequence[Cell]) -> Iterator[str]:

@@ -76,6 +76,13 @@ def test_findings_that_do_not_depend_on_releases_stay() -> None:
     assert fixes(finding(fix="cast the input", runtimes=OLD), locked=()) == ["cast the input"]
 
 
+def test_releases_that_agree_come_before_acceptance() -> None:
+    """A difference of some releases is not accepted first."""
+    difference = finding(fix="set `tolerance`", runtimes=OLD, stage="parity")
+
+    assert fixes(difference) == ["narrow the target to >=1.21, or set `tolerance`"]
+
+
 def test_the_cause_of_a_warning_may_be_the_inputs() -> None:
     """A warning offers a release only if it is known to have no such problem."""
     warnings = [finding(fix="cast", runtimes=OLD, level="warning", works_since=since) for since in ("", "1.21.0")]
