@@ -68,7 +68,7 @@ def make(name: str, folder: Path) -> GateRequest:
     try:
         return request(folder, lock_models(_project(folder).models(), {}, {}))
     except UnlockableError:
-        return request(folder, None)
+        return request(folder, {})
 
 
 def _since(folder: Path) -> GateRequest:

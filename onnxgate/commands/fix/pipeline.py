@@ -39,10 +39,10 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export_jobs import common_ir_limit, common_opset_limits, highest_allowed_ir
 
-ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})
-"""Rules that yield a finding for every change to a model."""
 LOCK_RULES = frozenset({"model-changed", "unlocked-model"})
 """Rules whose findings disappear if `onnxgate lock` is run."""
+EXPECTED_RULES = LOCK_RULES | {"ignore-unused"}
+"""Rules that may yield a finding for every change to a model, such as a model that could not be locked before."""
 OTHER_FILE_RULES = LOCK_RULES | {"ignore-unused", "ignore-expired"}
 """Rules whose findings are about the lock or the config, not about the model."""
 
@@ -330,7 +330,7 @@ class _ModelFixer:
 
     def _find_objection(self, candidate: Candidate, outcome: GateOutcome) -> str:
         """Return the reason why the findings of the static stages do not permit the repair; "" if they do."""
-        expected = ALWAYS_EXPECTED_RULES.union(*(change.follows for _, change in candidate.changes))
+        expected = EXPECTED_RULES.union(*(change.follows for _, change in candidate.changes))
         runtimes_before = {
             (finding.rule, finding.fingerprint): {"", *finding.runtimes} for finding in self._of_model(self.before)
         }

@@ -11,14 +11,15 @@ from onnxgate.core.report import Cell, Finding, Report
 
 STAGES = frozenset(stage.value for stage in (Stage.SUPPORT, Stage.RUNTIME, Stage.PARITY))
 """Stages whose findings may depend on the release."""
-WORKING_STATES = frozenset({"pass", "warning", "predicted"})
+KNOWN_STATES = frozenset({"pass", "warning", "predicted", "fail"})
+"""States of releases on which all errors of the model are known."""
 
 
 def suggest_target_changes(report: Report) -> Report:
     """Return the report with changes to the target added to the fixes of findings that concern only some releases.
 
-    After the change, the model has no other error either. For warnings, whose cause may be the user's own inputs, the
-    first release without the problem must be known.
+    After the change, the model has no other error that depends on the release. For warnings, whose cause may be the
+    user's own inputs, the first release without the problem must be known.
     """
     cells: dict[str, list[Cell]] = {}
     for cell in report.cells:
@@ -40,7 +41,7 @@ def _complete_fix(finding: Finding, errors: Sequence[Finding], cells: Sequence[C
         (it for it in cells if it.runtime.partition(" ")[0] in engines), key=lambda it: runtime_sort_key(it.runtime)
     )
     names = {cell.runtime for cell in own}
-    causes = [finding, *(it for it in errors if not it.runtimes or not names.isdisjoint(it.runtimes))]
+    causes = [finding, *(it for it in errors if set() < names.intersection(it.runtimes) < names)]
     change = "".join(_find_target_change(finding, causes, own))
     # In the parity stage, the other ways accept the difference or concern all releases.
     ways = (change, finding.fix) if finding.stage == Stage.PARITY.value else (finding.fix, change)
@@ -49,8 +50,8 @@ def _complete_fix(finding: Finding, errors: Sequence[Finding], cells: Sequence[C
 
 def _find_target_change(finding: Finding, causes: Sequence[Finding], cells: Sequence[Cell]) -> Iterator[str]:
     """Yield the change after which only releases without errors are required, if there is one."""
-    failing = [it.state == "fail" or it.runtime in finding.runtimes for it in cells]
-    working = [it.state in WORKING_STATES and not fails for it, fails in zip(cells, failing, strict=True)]
+    failing = [any(it.runtime in cause.runtimes for cause in causes) for it in cells]
+    working = [it.state in KNOWN_STATES and not fails for it, fails in zip(cells, failing, strict=True)]
     releases = [it.runtime.partition(" ")[2] for it in cells]
     last = max((index for index, fails in enumerate(failing) if fails), default=len(cells))
     if True in working[last:]:

@@ -20,9 +20,8 @@ RULES_BY_SUBJECT = {
 """What a fault of a model is about (`ModelFault.about`) -> rules of the support stage that also report it."""
 
 DEFAULT_FIX = "export the model again; if the new file has the same problem, export at another opset"
+ACCEPTED_FIX = "; or, if no other engine must load the model, ignore the finding: ONNX Runtime accepts the model"
 _FIXES = {
-    "accepted": "if other engines must load the model, export it again with a current exporter; otherwise, ignore the "
-    "finding, because all known releases of ONNX Runtime accept the model",
     "output shape": "run `onnxgate fix {model}` to add the inferred shape, or export the model with this shape",
     "input shape": "export the model so that it declares the rank of this input and names its dynamic axes",
 }
@@ -33,8 +32,8 @@ _FIXES_BY_TEXT = {
     "that produces the missing value",
     "Field 'type' of 'value_info'": "run `onnxgate fix {model}` to add the inferred type, or export the model again",
     "Incompatible dimensions": "correct the shapes of the inputs and weights of the node, or export the model again",
-    "existing shape differ": "run `onnxgate fix --rule output-shape-wrong {model}` if an output has this shape, or "
-    "export the model again without shapes of intermediate values",
+    "existing shape differ": "run `onnxgate fix --rule output-shape-wrong {model}` if an output has this shape; "
+    "otherwise, run `del model.graph.value_info[:]` and save the model, or export it again",
 }
 """Text in the message of a fault -> its fix."""
 
@@ -57,14 +56,15 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     fault = subject.graph.invalid
     if fault is None:
         return
-    by_text = next((fix for text, fix in _FIXES_BY_TEXT.items() if text in fault.message), DEFAULT_FIX)
+    fix = next((fix for text, fix in _FIXES_BY_TEXT.items() if text in fault.message), DEFAULT_FIX)
+    fix = _FIXES.get(fault.about, fix) + (ACCEPTED_FIX if fault.about == "accepted" else "")
     named = f"node `{fault.node}`: " if fault.node else ""
     yield Hit(
         subject.graph.place or subject.place,
         f"is not valid ONNX: {named}{fault.message}",
         model=subject.path,
         node=fault.node,
-        fix=_FIXES.get(fault.about, by_text).format(model=shlex.quote(subject.path)),
+        fix=fix.format(model=shlex.quote(subject.path)),
         level=Level.WARNING if fault.harmless else None,
         relations=(
             *follows_from(*RULES_BY_SUBJECT.get(fault.about, ())),

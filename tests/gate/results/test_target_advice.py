@@ -50,11 +50,18 @@ def test_the_release_has_no_other_error() -> None:
     """Following one fix does not lead to the next error of the same model."""
     first = finding(fix="cast", runtimes=OLD[:1], works_since="1.19.0")
     second = finding(fix="export", runtimes=OLD, works_since="1.21.0")
-    everywhere = finding(fix="repair", runtimes=())
 
     assert fixes(first, second) == [f"{it}, or narrow the target to >=1.21.0" for it in ("cast", "export")]
-    assert fixes(first, second, everywhere)[:1] == ["cast, or raise the target to >=1.19.0"]
     assert fixes(first, finding(fix="x", runtimes=OLD, ignored="known"))[0] == "cast, or narrow the target to >=1.19.0"
+
+
+@pytest.mark.parametrize("runtimes", [(), LOCKED])
+def test_errors_on_all_releases_do_not_change_the_release(runtimes: tuple[str, ...]) -> None:
+    """They remain on each release, so that they must be repaired in the model."""
+    first = finding(fix="cast", runtimes=OLD[:1], works_since="1.19.0")
+    everywhere = finding(fix="repair", runtimes=runtimes)
+
+    assert fixes(first, everywhere) == ["cast, or narrow the target to >=1.19.0", "repair"]
 
 
 def test_releases_without_a_prediction_are_not_offered() -> None:

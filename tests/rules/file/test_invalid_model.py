@@ -7,7 +7,7 @@ import pytest
 from onnxgate.core.findings import Place
 from onnxgate.evidence.file import GraphFaults, ModelFile
 from onnxgate.model.validity import ModelFault
-from onnxgate.rules.file.invalid_model import DEFAULT_FIX, invalid_model
+from onnxgate.rules.file.invalid_model import ACCEPTED_FIX, DEFAULT_FIX, invalid_model
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,11 @@ from onnxgate.rules.file.invalid_model import DEFAULT_FIX, invalid_model
 )
 def test_the_fix_fits_the_fault(message: str, expected: str) -> None:
     """A new export is suggested only if nothing simpler is known."""
-    fault = ModelFault(message, "", harmless=False, about="")
-    (hit,) = invalid_model.judge(ModelFile("m.onnx", Place("m.onnx"), graph=GraphFaults(invalid=fault)))
+    fixes = []
+    for about in ("", "accepted"):
+        fault = ModelFault(message, "", harmless=bool(about), about=about)
+        (hit,) = invalid_model.judge(ModelFile("m.onnx", Place("m.onnx"), graph=GraphFaults(invalid=fault)))
+        fixes.append(hit.fix)
 
-    assert hit.fix.startswith(expected)
+    assert fixes[0].startswith(expected)
+    assert fixes[1] == fixes[0] + ACCEPTED_FIX
