@@ -414,6 +414,7 @@ class DeclaredOutputs:
     outputs: Mapping[str, ValueInfo]
     sizes: Mapping[str, int]
     read: frozenset[str] = frozenset()  # outputs that a node also reads
+    first: frozenset[Dim] = frozenset()  # first axes of the inputs, such as the batch
 
     def find_contradiction(self, output: str, array: NDArray[Any]) -> WrongShape | None:
         """Return the difference between the actual and the declared shape of an output; None if they agree."""
@@ -426,15 +427,16 @@ class DeclaredOutputs:
         ):
             return None
         wrong = [
-            dim
-            for dim, size, actual in zip(value.shape, declared, array.shape, strict=False)
+            (index, dim)
+            for index, (dim, size, actual) in enumerate(zip(value.shape, declared, array.shape, strict=False))
             if isinstance(dim, str) and size not in (None, actual) and len(declared) == array.ndim
         ]
         return WrongShape(
             output=output,
             declared=_format_shape(value.shape),
             shape=_format_shape(array.shape),
-            axes=tuple(sorted({axis for dim in wrong for axis in self._list_axes(dim)})),
+            axes=tuple(sorted({axis for _, dim in wrong for axis in self._list_axes(dim)})),
+            misnamed=all(dim in self.sizes and (index or dim not in self.first) for index, dim in wrong),
             is_read=output in self.read,
         )
 
@@ -481,7 +483,8 @@ def read_declared_outputs(
             if isinstance(dim, str) and dim not in UNKNOWN_AXIS_NAMES:
                 sizes.setdefault(dim, set()).add(size)
     definite = {dim: next(iter(values)) for dim, values in sizes.items() if len(values) == 1}
-    return DeclaredOutputs({value.name: value for value in facts.outputs}, definite, read)
+    first = frozenset(value.shape[0] for value in facts.inputs if value.shape)
+    return DeclaredOutputs({value.name: value for value in facts.outputs}, definite, read, first)
 
 
 def _format_shape(shape: Sequence[Dim]) -> str:

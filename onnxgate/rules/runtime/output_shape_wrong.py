@@ -11,7 +11,8 @@ from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, find_broken_sizes, format_sizes
 
 NAMED_FIX = (
-    "compute the shape from the input, or give the output axis a name that no input has; then export the model again"
+    "compute the shape from the input, or give the output axis a name that no input has (`dim_param` in the file); "
+    "then save or export the model again"
 )
 DECLARATION_FIX = (
     "run `onnxgate fix --rule output-shape-wrong {model}` to correct the declared shape, or declare the output axis as "
@@ -32,8 +33,11 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     - Compute shapes from tensors (`x.shape[0]` without `int()`), and declare dynamic input axes in `dynamic_shapes`.
     - Export with an example input of size 2 or more on this axis.
     - If the returned shape is correct, give the output axis a different name.
-    - If only a fixed size in the declaration is wrong, run `onnxgate fix --rule output-shape-wrong MODEL`. If no node
-      reads such an output either, this is a warning: runtimes return the right shape, and at most log the difference.
+    - If only a fixed size in the declaration is wrong, run `onnxgate fix --rule output-shape-wrong MODEL`.
+
+    If no node reads the output, a wrong fixed size is a warning: runtimes return the right shape, and at most log the
+    difference. So is an axis that has the name of an input axis but another size, except the first axis, by which
+    callers assign results to items of the batch.
     """
     if select_worst_attempts(subject):
         return
@@ -53,7 +57,7 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
             f"output `{wrong.output}` is declared as {wrong.declared} but has shape {wrong.shape} {case}",
             model=subject.model,
             fix=DECLARATION_FIX.format(model=shlex.quote(subject.model)) if only_declared else NAMED_FIX,
-            level=Level.WARNING if only_declared and not any(bad.is_read for bad in faults) else None,
+            level=Level.WARNING if all((not bad.axes or bad.misnamed) and not bad.is_read for bad in faults) else None,
             on=OnRuntime(subject.runtime, f"is affected{at}" if at else ""),
             relations=follows_from(*_list_broken_sizes(subject, axes)),
             identity=wrong.output,

@@ -118,17 +118,25 @@ def test_words() -> None:
     facts = ModelFacts("m.onnx", "", 0, 8, {}, "", (), (_y("batch", 1),), {}, ())
     file = read_declared_outputs(facts, InputCase(name="c", origin="generated", inputs={}))
 
-    expected = WrongShape(output="y", declared="(batch, 1)", shape="(4)")
+    expected = WrongShape(output="y", declared="(batch, 1)", shape="(4)", misnamed=True)
     assert file.find_contradiction("y", np.zeros(4)) == expected
     assert file.find_contradiction("other", np.zeros(4)) is None
 
 
 @pytest.mark.parametrize(
-    ("dims", "axes"), [(("batch", 2), ("batch",)), (("2*time", 1), ("time",)), ((7, "time"), ()), (("batch",), ())]
+    ("dims", "axes", "misnamed"),
+    [
+        (("batch", 2), ("batch",), False),
+        (("2*time", 1), ("time",), False),
+        (("found", "2*time"), ("time",), False),
+        (("time", "batch"), ("batch", "time"), True),
+        ((7, "time"), (), True),
+        (("batch",), (), True),
+    ],
 )
-def test_axes_of_wrong_sizes(tmp_path: Path, dims: tuple[Dim, ...], axes: tuple[str, ...]) -> None:
+def test_axes_of_wrong_sizes(tmp_path: Path, dims: tuple[Dim, ...], axes: tuple[str, ...], misnamed: bool) -> None:
     """Wrong sizes that refer to input axes are kept apart from wrong fixed sizes and a wrong rank."""
     wrong = _contradicts(tmp_path, X, _y(*dims), (5, 8))
 
     assert wrong is not None
-    assert wrong.axes == axes
+    assert (wrong.axes, wrong.misnamed) == (axes, misnamed)
