@@ -28,6 +28,12 @@ TEXTS = [
         "locale",
         None,
     ),
+    (
+        "Exception during initialization: {graph_utils.cc:29} itr != node_args.end() was false. Attempting to get index"
+        " by a name which does not exist:InsertedPrecisionFreeCast_wfor node: /norm/Mul/SimplifiedLayerNormFusion/",
+        "optimizer",
+        None,
+    ),
     ("{model.cc:256} Unsupported model IR version: 14, max supported IR version: 13", "ir", None),
     ("{model.cc:111} Unknown model file format version.", "ir", None),
     ("{model.cc:100} Missing model IR version.", "ir", None),

@@ -284,6 +284,20 @@ LOADING = (
         family="locale",
     ),
     Entry(
+        name="optimizer-fused-cast",
+        patterns=r"Attempting to get index by a name which does not exist: ?InsertedPrecisionFreeCast_",
+        means="the graph optimizer of this release breaks a normalization of a float16 model",
+        fix='pass `disabled_optimizers=["SimplifiedLayerNormFusion"]` to `InferenceSession`, or use another release',
+        anywhere='pass `disabled_optimizers=["SimplifiedLayerNormFusion"]` to `InferenceSession` and accept the '
+        "finding with an `[[ignore]]` entry",
+        affected="onnxruntime 1.23 to 1.27",
+        rules=("load-failed",),
+        family="optimizer",
+        example="Exception during initialization: itr != node_args.end() was false. Attempting to get index by a name "
+        "which does not exist:InsertedPrecisionFreeCast_weightfor node: Mul/SimplifiedLayerNormFusion/",
+        source="a float16 decoder, loaded on 1.17.3 to 1.31.1",
+    ),
+    Entry(
         name="initialization-failed",
         patterns=r"Exception during initialization: (?P<detail>[^\n]{1,300})",
         means="a kernel could not be created: {detail}",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from onnxgate.core.findings import Stage, runtime_sort_key, version_sort_key
 from onnxgate.core.report import Cell, Finding, Report
+from onnxgate.core.text import join_phrases
 
 STAGES = frozenset(stage.value for stage in (Stage.SUPPORT, Stage.RUNTIME, Stage.PARITY))
 """Stages whose findings may depend on the release."""
 KNOWN_STATES = frozenset({"pass", "warning", "predicted", "fail"})
 """States of releases on which all errors of the model are known."""
+MAX_EXCLUDED = 2
+"""Maximum number of minor releases that are excluded from a target; for more, the target is narrowed."""
 
 
 def suggest_target_changes(report: Report) -> Report:
@@ -53,18 +57,20 @@ def _find_target_change(finding: Finding, causes: Sequence[Finding], cells: Sequ
     failing = [any(it.runtime in cause.runtimes for cause in causes) for it in cells]
     working = [it.state in KNOWN_STATES and not fails for it, fails in zip(cells, failing, strict=True)]
     releases = [it.runtime.partition(" ")[2] for it in cells]
-    last = max((index for index, fails in enumerate(failing) if fails), default=len(cells))
-    if True in working[last:]:
+    failed = [index for index, fails in enumerate(failing) if fails] or [len(cells)]
+    last = failed[-1]
+    minors = dict.fromkeys(".".join(release.split(".")[:2]) for release in releases[failed[0] : last + 1])
+    if True in working[last:] and True in working[: failed[0]] and len(minors) <= MAX_EXCLUDED:
+        yield f"add {join_phrases([f'`!={minor}.*`' for minor in minors])} to the target"
+    elif True in working[last:]:
         after = working.index(True, last)
         yield f"narrow the target to >={_find_first_release(causes, releases[after - 1], releases[after])}"
     elif True not in working:
         sinces = [cause.works_since for cause in causes]
         since = max(sinces, key=version_sort_key) if all(sinces) else finding.works_since
         yield from [f"raise the target to >={since}"] if since else []
-    elif finding.level == "error" and True in failing and True in working[: failing.index(True)]:
-        before = failing.index(True)
-        newest = before - 1 - working[:before][::-1].index(True)
-        yield f"narrow the target to <={releases[newest]}"
+    elif finding.level == "error" and True in working[: failed[0]]:
+        yield f"narrow the target to <={max(itertools.compress(releases, working[: failed[0]]), key=version_sort_key)}"
 
 
 def _find_first_release(causes: Sequence[Finding], before: str, after: str) -> str:
