@@ -30,10 +30,11 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
     text = _describe_minimum(minimum, subject.baseline)
     if minimum.lost:
         listed = join_phrases(limit_list(sorted(minimum.lost, key=version_sort_key)))
+        raised = f", or raise the target to >={minimum.after}" if minimum.after else ""
         yield create_breaking_hit(
             subject,
             f"{text}; no longer loads on {listed}, which the targets require",
-            "export at the previous opset and IR version, or raise `runtime` of the target",
+            f"export at the previous opset and IR version{raised}",
             identity=" ".join(sorted(minimum.lost)),
         )
     elif _is_raised(minimum):
