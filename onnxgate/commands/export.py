@@ -23,7 +23,7 @@ from onnxgate.runtimes.environments.toolchain import probe_interpreter
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages import export as stage
 from onnxgate.stages.export import ExportOutcome
-from onnxgate.stages.export_jobs import ProjectToolchain, plan_export
+from onnxgate.stages.export_jobs import ProjectToolchain, plan_export, submit_export
 from onnxgate.stages.support import has_release_limits
 from onnxgate.support.limits import load_limit_table
 
@@ -58,7 +58,7 @@ def export_models(
     for index, planned in enumerate(plan_models(toolchain.project, lock, models)):
         external_data = bool(read_data_locations(planned.model.absolute))
         plan = plan_export(toolchain, planned, scratch / str(index), external_data=external_data)
-        submitted.append((plan, pool.submit(toolchain.spec, plan.job)))
+        submitted.append((plan, submit_export(plan, toolchain.spec, pool)))
     return [
         (plan.model, stage.collect_evidence(toolchain.project, plan, future.result())) for plan, future in submitted
     ]

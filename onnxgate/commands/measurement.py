@@ -67,7 +67,6 @@ def measure_source_tolerances(
 
     Raises:
         UnavailableError: the toolchain is missing.
-        ConfigError: the user's inputs do not match a model.
     """
     measurement = Measurement[MeasuredTolerance]()
     sourced = [model for model in models if model.settings.source is not None]
@@ -81,8 +80,11 @@ def measure_source_tolerances(
         for index, model in enumerate(sourced):
             if other_type := _detect_other_type(model):
                 measurement.notes.append(f"`{model.path}` was not measured: it is {other_type}")
-            else:
+                continue
+            try:
                 submitted.append((model, *_submit_source(toolchain, model, Path(scratch) / str(index), pool)))
+            except UnmeasurableError as reason:
+                measurement.notes.append(f"`{model.path}` was not measured: {reason}")
         for model, reading, answer in submitted:
             try:
                 noise = _read_noise(reading, answer.result())
@@ -104,11 +106,7 @@ def _detect_other_type(model: SelectedModel) -> str:
 def measure_quantized_models(
     project: Project, lock: Lock, models: Sequence[SelectedModel], pool: WorkerPool
 ) -> Measurement[MeasuredQuantization]:
-    """Compare each model that has `quantized-from` with its float model on the newest locked runtime.
-
-    Raises:
-        ConfigError: the user's inputs do not match a model.
-    """
+    """Compare each model that has `quantized-from` with its float model on the newest locked runtime."""
     record = Measurement[MeasuredQuantization]()
     quantized = [model for model in models if model.settings.quantized_from is not None]
     with temporary_folder() as scratch:
@@ -199,9 +197,16 @@ def _pair_outputs(
 def _submit_source(
     toolchain: ProjectToolchain, model: SelectedModel, scratch: Path, pool: WorkerPool
 ) -> tuple[ParsedModel, Future[Observation]]:
+    """Submit the job that runs the source of a model in both precisions.
+
+    Raises:
+        UnmeasurableError: the user's inputs cannot be used.
+    """
     reading = read_model(model.absolute, model.path)
     call = functools.partial(call_inputs, toolchain.project, pool)
     fed = create_cases(toolchain.project, model, reading, scratch / "inputs", call=call)
+    if fed.reason and model.settings.inputs is not None:
+        raise UnmeasurableError(fed.reason)
     planned = PlannedModel(model, ())
     job = plan_source_run(toolchain, planned, scratch / "export", fed.cases, float64=True)
     return reading, pool.submit(toolchain.spec, job)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxgate.core.errors import OnnxgateError
+from onnxgate.core.errors import ConfigError, OnnxgateError
 from onnxgate.core.jobs import InputCase
+from onnxgate.core.text import pluralize
 from onnxgate.inputs.axis_sizes import (
     DTYPES,
     element_type,
@@ -90,24 +91,38 @@ def create_cases(
 ) -> InputCases:
     """Write the selected input cases of the model to `folder`.
 
-    Raises:
-        ConfigError: the user's inputs do not match the model.
+    If the user's inputs cannot be used, the result contains the reason: it concerns this model only.
     """
-    settings = model.settings
     unsupported = explain_unsupported_inputs(reading.facts.inputs)
     if unsupported:
         return InputCases((), unsupported, cause=NO_INPUTS)
-    if settings.inputs is None:
+    if model.settings.inputs is None:
         return _create_generated_cases(model, reading, folder, selection)
-    unread = ""
-    if settings.called_inputs:
-        returned = call(settings.called_inputs, folder / "called")
+    try:
+        return _create_user_cases(project, model, reading, folder, call, selection)
+    except ConfigError as error:
+        first, *others = (*error.problems, "")
+        more = f"; {pluralize(len(others) - 1, 'more problem')}" if len(others) > 1 else ""
+        return InputCases((), f"{error.message}: {first}{more}" if first else error.message, CORRECT_INPUTS_HINT)
+
+
+def _create_user_cases(
+    project: Project,
+    model: SelectedModel,
+    reading: ParsedModel,
+    folder: Path,
+    call: CallInputs,
+    selection: CaseSelection,
+) -> InputCases:
+    unread, inputs = "", model.settings.inputs or ""
+    if model.settings.called_inputs:
+        returned = call(inputs, folder / "called")
         if isinstance(returned, InputCases):
             return returned
-        cases = make_callable_cases(reading.facts, settings.called_inputs, returned, folder)
+        cases = make_callable_cases(reading.facts, inputs, returned, folder)
     else:
-        cases = read_user_cases(reading.facts, settings.inputs, project.folder, folder)
-        outputs = find_unread_outputs(settings.inputs, project.folder)
+        cases = read_user_cases(reading.facts, inputs, project.folder, folder)
+        outputs = find_unread_outputs(inputs, project.folder)
         unread = f"expected outputs in `{outputs}` are ignored; only inputs are used" if outputs else ""
     selected = tuple(case for case in cases if selection.takes(case.name))
     return InputCases(selected, names=tuple(case.name for case in cases), unread=unread)
@@ -152,6 +167,7 @@ MAX_ELEMENTS = 2**27
 MAX_AXES = 32
 """Maximum number of axes of an array. Source: NumPy before 2."""
 REAL_INPUTS_HINT = 'add real inputs: `inputs = "samples/*.npz"`'
+CORRECT_INPUTS_HINT = "correct the inputs, or remove `inputs` to check the model with generated inputs"
 
 
 class InputGenerationError(OnnxgateError):

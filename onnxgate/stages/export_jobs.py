@@ -9,19 +9,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 from packaging.specifiers import SpecifierSet
 
-from onnxgate.core.errors import ConfigError
-from onnxgate.core.jobs import Command, CommandResult, Export, Failure, InputCase
+from onnxgate.core.jobs import Command, CommandResult, Export, Failure, InputCase, Observation, Unavailable
 from onnxgate.core.subprocesses import describe_exit_status
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.support import has_release_limits
 from onnxgate.support.limits import Limits, get_limits
@@ -55,6 +56,7 @@ class ExportPlan:
     opset_limits: Mapping[str, int] = field(default_factory=dict)  # domain -> newest opset that every runtime supports
     again: Export | Command | None = None  # the second export
     written_again: Path | None = None
+    problem: Unavailable | None = None  # why the command cannot be run
 
     @property
     def job(self) -> Export | Command:
@@ -119,9 +121,6 @@ def plan_export(
     The export uses the pinned opsets. A domain without a pinned opset uses the exporter's default, but at most the
     newest opset that every runtime of the model supports. `external_data` means that the committed file has external
     data.
-
-    Raises:
-        ConfigError: the command has an opset placeholder, but the config does not pin an opset.
     """
     project, model = toolchain.project, planned.model
     pinned = project.required_opset(model)
@@ -146,7 +145,20 @@ def plan_export(
             seed=toolchain.seed,
             committed=os.fspath(model.absolute),
         )
-    return ExportPlan(model, source, command, written, limits)
+    problem = None
+    if "ai.onnx" not in pinned and uses_opset_placeholder(model):
+        reason = "the command uses `{opset}`, but the config does not pin an opset"
+        problem = Unavailable(reason=reason, hint="pin an opset: `opset = 18`")
+    return ExportPlan(model, source, command, written, limits, problem=problem)
+
+
+def submit_export(plan: ExportPlan, spec: WorkerSpec, pool: WorkerPool) -> Future[Observation]:
+    """Submit the job that writes the file. If its command cannot be run, return the reason as its observation."""
+    if plan.problem is None:
+        return pool.submit(spec, plan.job)
+    refused: Future[Observation] = Future()
+    refused.set_result(plan.problem)
+    return refused
 
 
 def plan_source_run(
@@ -213,11 +225,6 @@ def _create_command(
     if model.settings.command is None:
         return None, None
     opset = toolchain.project.required_opset(model).get("ai.onnx")
-    if opset is None and uses_opset_placeholder(model):
-        raise ConfigError(
-            f"the command of `{model.path}` uses `{{opset}}`, but the config does not pin an opset",
-            hint="pin an opset: `opset = 18`",
-        )
     written = _create_folder(scratch / "command") / Path(model.path).name
     values = {"{python}": str(toolchain.python), "{output}": str(written), "{opset}": str(opset)}
     argv = []

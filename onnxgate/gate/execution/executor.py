@@ -206,7 +206,8 @@ class _Executor:
             inputs = list(inputs)
             names = (name for _, cases in inputs for name in cases.names)
             has_source = any(model.planned.model.settings.source for model in self._models)
-            require_known_cases(self._settings.inputs, names, has_source)
+            if not any(cases.reason and not cases.names for _, cases in inputs):  # unknown names may be valid
+                require_known_cases(self._settings.inputs, names, has_source)
         return [self._prepare(model, *read, toolchain) for model, read in zip(self._models, inputs, strict=True)]
 
     def _create_cases(self, model: RunnableModel) -> tuple[ModelFacts, InputCases]:

@@ -129,9 +129,9 @@ class Exporter:
             external_data=bool(facts.external),
         )
         spec, is_exported = toolchain.spec, Stage.EXPORT in self._settings.stages
-        if is_exported:
+        if is_exported and plan.problem is None:
             plan = jobs.plan_second_export(toolchain, plan, scratch / "again")
-        command = self._host.submit(spec, plan.command) if plan.command and is_exported else None
+        command = jobs.submit_export(plan, spec, self._host) if plan.command and is_exported else None
         source = self._host.submit(spec, plan.source) if plan.source else None
         writes = command or source
         if plan.again is None or writes is None:
