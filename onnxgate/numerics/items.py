@@ -162,6 +162,8 @@ def find_counterparts(items: Array, others: Array, allowed: Array) -> Array:
 
 def _find_pairs(items: Array, others: Array, allowed: Array) -> tuple[Array, Array] | None:
     """Return the positions of all pairs of items that agree; None if too many pairs would have to be compared."""
+    if not len(items):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
     key = max(range(min(items.shape[1], KEY_COLUMNS)), key=lambda column: len(np.unique(others[:, column])))
     order = np.argsort(others[:, key], kind="stable")
     keys, margin = others[order, key], allowed[:, key]

@@ -70,10 +70,7 @@ class ItemAgreement:
     top_score: float | None = None  # highest score of an unstable item
     worst: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # output -> difference and its tolerance
 
-    @property
-    def is_hollow(self) -> bool:
-        """Return whether rounding errors decide about almost all items."""
-        return not self.wrong and self.matched < MIN_COMPARED_SHARE * self.items
+    is_hollow: bool = False  # whether rounding errors decide about almost all items
 
 
 Rerun = Callable[[int], Sequence["Outputs"]]
@@ -182,7 +179,8 @@ class _ItemComparison:
         found = noisy.explain(self.reference, self.matching)
         samples = [noisy.explain(run, noisy.matchings[number], without=number) for number, run in enumerate(runs)]
         listed = min(len(run) - len(sample.missing) for run, sample in zip(runs, samples, strict=True))
-        if listed >= MIN_LISTED_ITEMS and len(self.reference) - len(found.missing) < MIN_LISTED_RATIO * listed:
+        is_unlisted = len(self.reference) - len(found.missing) < MIN_LISTED_RATIO * listed
+        if (listed >= MIN_LISTED_ITEMS and is_unlisted) or (self._is_unmatched() and self._has_other_scores(runs)):
             return self._list_differing()
         missing = [self._read_scores(run[sample.missing]) for run, sample in zip(runs, samples, strict=True)]
         added = [self._read_scores(self.candidate[sample.added]) for sample in samples]
@@ -190,6 +188,20 @@ class _ItemComparison:
             found.missing[self._exceeds(self._read_scores(self.reference[found.missing]), missing)],
             found.added[self._exceeds(self._read_scores(self.candidate[found.added]), added)],
         )
+
+    def _is_unmatched(self) -> bool:
+        return bool(self.matching.equal.sum() < MIN_COMPARED_SHARE * len(self.reference))
+
+    def _has_other_scores(self, runs: Sequence[Array]) -> bool:
+        """Return whether the first, second and further scores change by more than in the runs."""
+        if self.score is None:
+            return False
+        lists = [it[:, self.score].reshape(len(self.ours), -1) for it in (self.candidate, self.reference, *runs)]
+        count = min(scores.shape[1] for scores in lists)
+        ours, *others = (scores[:, :count] for scores in lists)
+        with np.errstate(invalid="ignore"):
+            change, *usual = (float(_measure_size(scores - ours).max(initial=0.0)) for scores in others)
+        return change > float(self.allowed[:, self.score].max()) + MAX_RATIO * max(usual)
 
     def _read_scores(self, items: Array) -> Array:
         return np.zeros(len(items)) if self.score is None else items[:, self.score]
@@ -219,6 +231,7 @@ class _ItemComparison:
             detail=details[0][0] if details else "",
             top_score=max(scores, default=None) if self.score is not None else None,
             worst=self._measure_matched(),
+            is_hollow=self._is_unmatched() and not any(map(len, left)),
         )
 
     def _count(self, items: _OpenItems) -> int:
