@@ -97,14 +97,15 @@ def test_wrong_values_are_found(output: str, change: float, detail: str) -> None
     assert detail in agreement.detail
 
 
-def test_swapped_labels_are_found() -> None:
-    """Labels that belong to other boxes differ, although each output has the right set of values."""
+@pytest.mark.parametrize("output", ["labels", "scores"])
+def test_swapped_values_are_found(output: str) -> None:
+    """Labels and scores that belong to other boxes differ, although each output has the right set of values."""
     reference, candidate = detections(), detections()
-    candidate["labels"][[0, 1]] = candidate["labels"][[1, 0]]
+    candidate[output][[0, 1]] = candidate[output][[1, 0]]
     agreement = compare(candidate, reference, [candidate])
 
     assert agreement.wrong == 2
-    assert agreement.differing == {"labels"}
+    assert agreement.differing == {output}
 
 
 @pytest.mark.parametrize("items", [(0, 2, 3, 4, 5), (0, 1, 2, 3, 4)], ids=["in the middle", "at the end"])

@@ -169,7 +169,7 @@ class _OutputComparer:
         self.reasons |= dict.fromkeys(self.ranked.notes, ("", ""))
         self.by_design |= self.ranked.notes.keys()
         for reason, cause in self.ranked.hollow.items():
-            self.miss(cause, reason, REAL_INPUTS_HINT)
+            self.miss(cause, reason, f"{REAL_INPUTS_HINT}, and use trained weights")
         return tuple(self.comparisons), tuple(
             IncompleteCheck(
                 Stage.PARITY, self.model.path, "", reason, hint, by_design=reason in self.by_design, cause=cause
