@@ -179,9 +179,11 @@ class _ItemComparison:
         found = noisy.explain(self.reference, self.matching)
         samples = [noisy.explain(run, noisy.matchings[number], without=number) for number, run in enumerate(runs)]
         listed = min(len(run) - len(sample.missing) for run, sample in zip(runs, samples, strict=True))
-        is_unlisted = len(self.reference) - len(found.missing) < MIN_LISTED_RATIO * listed
-        if (listed >= MIN_LISTED_ITEMS and is_unlisted) or (self._is_unmatched() and self._has_other_scores(runs)):
+        if self._is_unmatched() and self._has_other_scores(runs):
             return self._list_differing()
+        if self._is_unmatched() and listed >= MIN_LISTED_ITEMS:
+            is_unlisted = len(self.reference) - len(found.missing) < MIN_LISTED_RATIO * listed
+            return self._list_differing() if is_unlisted else _OpenItems(found.missing[:0], found.added[:0])
         missing = [self._read_scores(run[sample.missing]) for run, sample in zip(runs, samples, strict=True)]
         added = [self._read_scores(self.candidate[sample.added]) for sample in samples]
         return _OpenItems(
