@@ -192,7 +192,7 @@ class _ItemComparison:
         )
 
     def _is_unmatched(self) -> bool:
-        return bool(self.matching.equal.sum() < MIN_COMPARED_SHARE * len(self.reference))
+        return len(self.matching.find_missing()) > (1 - MIN_COMPARED_SHARE) * len(self.reference)
 
     def _has_other_scores(self, runs: Sequence[Array]) -> bool:
         """Return whether the first, second and further scores change by more than in the runs."""
