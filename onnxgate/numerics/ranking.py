@@ -69,7 +69,6 @@ class ItemAgreement:
     detail: str = ""
     top_score: float | None = None  # highest score of an unstable item
     worst: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # output -> difference and its tolerance
-
     is_hollow: bool = False  # whether rounding errors decide about almost all items
 
 
@@ -178,12 +177,13 @@ class _ItemComparison:
         noisy = _NoisyRuns(self.candidate, runs, self._tolerate, self.score is None)
         found = noisy.explain(self.reference, self.matching)
         samples = [noisy.explain(run, noisy.matchings[number], without=number) for number, run in enumerate(runs)]
-        listed = min(len(run) - len(sample.missing) for run, sample in zip(runs, samples, strict=True))
-        if self._is_unmatched() and self._has_other_scores(runs):
-            return self._list_differing()
-        if self._is_unmatched() and listed >= MIN_LISTED_ITEMS:
-            is_unlisted = len(self.reference) - len(found.missing) < MIN_LISTED_RATIO * listed
-            return self._list_differing() if is_unlisted else _OpenItems(found.missing[:0], found.added[:0])
+        if self._is_unmatched():
+            listed = min(len(run) - len(sample.missing) for run, sample in zip(runs, samples, strict=True))
+            is_known, limit = listed >= MIN_LISTED_ITEMS, MIN_LISTED_RATIO * listed
+            if (is_known and len(self.reference) - len(found.missing) < limit) or self._has_other_scores(runs):
+                return self._list_differing()
+            if is_known:  # of equal items, the reference may always list others than the runs
+                found = _OpenItems(found.missing[:0], found.added)
         missing = [self._read_scores(run[sample.missing]) for run, sample in zip(runs, samples, strict=True)]
         added = [self._read_scores(self.candidate[sample.added]) for sample in samples]
         return _OpenItems(
@@ -246,8 +246,7 @@ class _ItemComparison:
         items = np.flatnonzero(np.append(self.matching.equal, False)[self.matching.counterparts])
         allowed = self.allowed[items]
         with np.errstate(invalid="ignore"):
-            difference = np.abs(self.candidate[self.matching.counterparts[items]] - self.reference[items])
-        difference = np.where(np.isfinite(difference), difference, 0.0)
+            difference = _measure_size(self.candidate[self.matching.counterparts[items]] - self.reference[items])
         worst = {name: (0.0, self.bounds[name].atol) for name in self.layout.outputs}
         for column, name in enumerate(self.columns if len(items) else (), 1):
             row = int(np.argmax(difference[:, column] - allowed[:, column]))
