@@ -45,6 +45,7 @@ LABELS = (
 )
 CHANGE_TITLES = ("changed since ", "no model changed since ")
 LEVEL_PREFIXES = ("error ", "warning ", "note ")
+ACCEPTANCE = "to accept an undecided check, use the `[[ignore]]` entry that `onnxgate check --show-ignores` prints"
 SECTION_TITLES = ("undecided", "skipped", "ignored", "to reproduce", "notes", "runtimes", "runs")
 """Texts that only lines written by onnxgate may contain; similar text from models is escaped.
 
@@ -432,4 +433,6 @@ def _render_gaps(
             yield from paper.wrapped(hint, 4, "hint: ")
         for fingerprint in dict.fromkeys(item.fingerprint for item in items if item.reason == gap.reason):
             yield from _render_snippet("undecided check", snippets.get(fingerprint, ()), 4, paper)
+    if title == "undecided" and not snippets and any(item.fingerprint for item in items):
+        yield from paper.wrapped(ACCEPTANCE, 2, style="quiet")
     yield ""

@@ -179,10 +179,10 @@ class Gap(msgspec.Struct, frozen=True):
     def explain(self, report: Report) -> tuple[str, str]:
         """Return the reason and the hint of the checks.
 
-        If the fix of a finding about the same model starts with the hint, refer to that finding instead.
+        If the fix of a finding about the same model contains the hint, refer to that finding instead.
         """
         for finding in list_active_findings(report):
-            if self.hint and self.models == (finding.model,) and finding.fix.startswith(self.hint):
+            if self.hint and self.models == (finding.model,) and self.hint in finding.fix:
                 return f"see `{finding.rule}` above", ""
         return self.reason, self.hint
 

@@ -291,3 +291,12 @@ def test_many_predicted_models_are_summarized() -> None:
     assert [line.split()[0] for line in output.splitlines() if ".onnx" in line] == ["m03.onnx", "m07.onnx"]
     assert "1 more model: ok on all required runtimes\n27 more models: likely on all required runtimes\n" in output
     assert "likely: predicted to load, not run; –: not checked\n" in output
+
+
+def test_an_undecided_check_can_be_accepted() -> None:
+    """The way is named once, unless nothing can be accepted or the entries are printed."""
+    acceptable = not_done(["a", "b"], fingerprint="0123")
+
+    assert text.format(report(undecided=acceptable)).count("--show-ignores") == 1
+    assert "--show-ignores" not in text.format(report(undecided=acceptable), snippets={"0123": ["[[ignore]]"]})
+    assert "--show-ignores" not in text.format(report(undecided=not_done(["a"])))

@@ -62,6 +62,7 @@ def test_gaps_of_different_runtimes_are_not_multiplied() -> None:
     ("changed", "explained"),
     [
         ({}, ("see `a-rule` above", "")),
+        ({"fix": "narrow the target to >=1.21, or run `git lfs pull`"}, ("see `a-rule` above", "")),
         ({"model": "b"}, ("reason", "run `git lfs pull`")),
         ({"fix": "export again"}, ("reason", "run `git lfs pull`")),
         ({"ignored": "accepted"}, ("reason", "run `git lfs pull`")),
