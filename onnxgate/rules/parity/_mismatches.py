@@ -27,6 +27,8 @@ REQUIREMENT_SOURCES = {
     "measured": "measured in this check",
 }
 
+FORM = "rtol = 0, atol = 1e-3"
+"""Example of a tolerance for all outputs."""
 UNTOLERATED_METRICS = frozenset({"outputs", "shape", "type", "not finite"})
 """Metrics of differences that no `tolerance` accepts."""
 
@@ -91,7 +93,7 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
     if not named and any(difference.bound_from == "config" for difference in differences):
         return "raise the model's `tolerance` in the config if the difference is acceptable"
     if not named:
-        return "set `tolerance` for the model if the difference is acceptable"
+        return f"set a tolerance such as `tolerance = {{ {FORM} }}` for the model if the difference is acceptable"
     keys = (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False) for name in named)
     form = ", ".join(f"{key} = {{ rtol = 0, atol = 20 }}" for key in keys)
     return f"set a tolerance such as `tolerance = {{ {form} }}` for the model if the difference is acceptable"
