@@ -38,7 +38,7 @@ class MutantCounts:
 
     @property
     def is_good(self) -> bool:
-        """Whether no mutant was predicted to be refused wrongly, and few refused ones pass."""
+        """True if no prediction of a refusal is wrong, and few refused mutants are predicted to load."""
         return not self.false_alarms and len(self.misses) <= MAX_MISSED_SHARE * self.refused
 
     def line(self) -> str:

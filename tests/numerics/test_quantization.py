@@ -200,7 +200,7 @@ def test_measured_outputs_pass_their_own_record() -> None:
 
 
 def test_few_rows_do_not_decide() -> None:
-    """A different largest element in one of two rows is no mismatch; in 1 of 10 of many rows, it is."""
+    """A different largest element is accepted in one of two rows, but not in 1 of 10 of many rows."""
     few, many = signal(2, 1000), signal(100, 1000)
     results = []
     for reference in (few, many):

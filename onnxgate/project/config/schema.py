@@ -69,7 +69,7 @@ class ModelSettings(Table, frozen=True, kw_only=True):
     tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or for each output
     quantized_from: str | None = None  # path of the float model, relative to the config
     budget: Budget | None = None  # maximum size, run time and memory
-    opset: int | dict[str, int] | None = None  # required opset, as at the top level, where it has lower precedence
+    opset: int | dict[str, int] | None = None  # required opset; overrides the `opset` at the top level
 
 
 class Ignore(Table, frozen=True, kw_only=True):

@@ -369,7 +369,7 @@ def test_rounding_errors_of_the_source_are_not_a_mismatch(tmp_path: Path, bound:
 
 
 def test_ill_conditioned_output_is_undecided(tmp_path: Path) -> None:
-    """A difference within the rounding errors of an ill-conditioned output is no mismatch, but not a pass either."""
+    """A difference within the rounding errors of an ill-conditioned output is neither a mismatch nor a pass."""
     found, undone = _source_noise(tmp_path, 0.6, ill_conditioned=True)
     farther, _ = _source_noise(tmp_path, 0.4, ill_conditioned=True)
 
