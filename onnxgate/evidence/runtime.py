@@ -109,10 +109,10 @@ class IsolatedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnreachedBranch(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch of an `If` node that no input case reached, and what would choose it."""
+    """A branch of an `If` node or the body of a `Loop` that no input case reached, and what would choose it."""
 
     words: str  # "node `If_0`"
-    branch: Literal["then", "else"]
+    branch: Literal["then", "else", "body"]
     node: str = ""  # name of the node
     place: Place | None = None  # the source line that created the node
     values: dict[str, int | float | bool] = {}  # input -> a value that chooses the branch; empty if none was found

@@ -1,4 +1,4 @@
-"""Values and sizes of inputs that choose the branches of `If` nodes, found by evaluating the conditions."""
+"""Values and sizes of inputs that choose the branches of `If` and `Loop` nodes, found by evaluating the conditions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 SAMPLE_RATES = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
-"""Usual sample rates in Hz. A model that compares an input with one of them accepts others as well."""
+"""Usual sample rates in Hz, in ascending order.
+
+A model that compares an input with a number in their range may require one of them.
+"""
 MAX_VALUES = 16
 """Maximum number of values of one input that are evaluated."""
 MAX_EVALUATIONS = 128
@@ -87,7 +90,8 @@ class ChoiceSearch:
             return [True, False]
         equal, bounds = (list(_list_compared(self.graph, value.name, is_equal=it)) for it in (True, False))
         compared = [*equal, *bounds]
-        rates = [rate for rate in SAMPLE_RATES if any(number in SAMPLE_RATES for number in compared)]
+        is_rate = any(min(SAMPLE_RATES) <= number <= max(SAMPLE_RATES) for number in compared)
+        rates = SAMPLE_RATES if is_rate else ()
         others = [*compared, *map(Fraction, constants)]
         near = [number + step for number in others for step in (0, 1, -1)]
         numbers: dict[int | Fraction, None] = dict.fromkeys((*equal, *rates, *near, 0, 1))
@@ -129,6 +133,7 @@ class ChoiceSearch:
     ) -> Iterator[tuple[Choice, frozenset[Branch]]]:
         """Yield choices of values that reach further branches, and these branches, which are added to `reached`."""
         pending, count = [start], 0
+        reached |= self.branches.skipped_loops  # no case has to skip a body
         while pending:
             base = pending.pop(0)
             for name, number in ((name, number) for name, numbers in candidates.items() for number in numbers):
@@ -153,6 +158,7 @@ class ChoiceSearch:
         sizes = dict.fromkeys(
             (1, 2, *(int(it + step) for it in constants for step in (0, 1) if 1 <= it < MAX_PROBED_SIZE))
         )
+        reached |= self.branches.skipped_loops
         limit = min(MAX_EVALUATIONS, MAX_VISITED_NODES // max(self.branches.count_nodes(), 1))
         for group, size in itertools.islice(itertools.product(axes, sizes), limit):
             choice = Choice(start.values, {**start.sizes, **dict.fromkeys(group, size)})
@@ -176,7 +182,7 @@ def _list_compared(graph: DataflowGraph, name: str, *, is_equal: bool) -> Iterat
 
 
 def list_unreached(graph: BranchGraph, results: Sequence[ChosenBranches]) -> tuple[Branch, ...]:
-    """Return the branches that no set of inputs chose, although one of them reached their `If` node.
+    """Return the branches that no set of inputs chose, although one of them reached their node.
 
     Nodes whose condition cannot be evaluated for one of the sets are left out.
     """
@@ -184,4 +190,5 @@ def list_unreached(graph: BranchGraph, results: Sequence[ChosenBranches]) -> tup
     chosen: set[Branch] = set().union(*(result.chosen for result in results))
     known = (conditional for conditional in graph.conditionals if conditional not in unknown)
     pairs = ((conditional, truth) for conditional in known for truth in (True, False))
+    pairs = (pair for pair in pairs if pair not in graph.skipped_loops)
     return tuple((node, truth) for node, truth in pairs if (node, truth) not in chosen and (node, not truth) in chosen)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 NO_VALUES: Mapping[str, Array] = {}
-ThenBranch = bool  # True for `then_branch`, False for `else_branch`
+ThenBranch = bool  # True for `then_branch` and for the body of a `Loop`, False for `else_branch`
 
 EVALUATED_OPERATORS = frozenset(
     (
@@ -59,15 +59,27 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditional:
-    """An `If` node and its scope."""
+    """An `If` or `Loop` node and its scope. `outer` is the `If` or `Loop` node that contains it."""
 
     node: NodeView
     scope: Scope
+    outer: Conditional | None = None
 
     @property
-    def condition(self) -> str:
-        """Name of the value that chooses the branch."""
-        return self.node.inputs[0] if self.node.inputs else ""
+    def conditions(self) -> tuple[str, ...]:
+        """Names of the values that choose the branch. The body of a `Loop` runs if all are positive or true."""
+        names = self.node.inputs[:2] if self.is_loop else self.node.inputs[:1]
+        return tuple(filter(None, names))
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether this is a `Loop` node, which has a single branch: its body."""
+        return self.node.operator[1] == "Loop"
+
+    @property
+    def enclosing(self) -> tuple[Conditional, ...]:
+        """This node and those that contain it."""
+        return (self, *(self.outer.enclosing if self.outer is not None else ()))
 
 
 Branch = tuple[Conditional, ThenBranch]
@@ -91,7 +103,7 @@ class Dependencies:
 
 
 class BranchGraph:
-    """The `If` nodes of a model without local functions."""
+    """The `If` and `Loop` nodes of a model without local functions."""
 
     def __init__(self, model: ModelView) -> None:
         self._model = model
@@ -99,6 +111,7 @@ class BranchGraph:
         self._inputs = {value.name for value in model.proto.graph.input}
         self.main = _create_scope(model.graphs[0], None, is_loop=False)
         self.conditionals = tuple(_list_conditionals(self.main))
+        self.skipped_loops: frozenset[Branch] = frozenset((it, False) for it in self.conditionals if it.is_loop)
         self._folded: ModelProto | None = None
         self._shapes: dict[tuple[tuple[str, Shape], ...], Mapping[str, Shape]] = {}
 
@@ -115,9 +128,9 @@ class BranchGraph:
         return _Evaluation(self, shapes, read, observed).choose()
 
     def is_in_main_graph(self, conditional: Conditional) -> bool:
-        """Return whether a node in the main graph computes the condition."""
-        is_main = _resolve(conditional.condition, conditional.scope) is self.main
-        return is_main and conditional.condition in self.main.producers
+        """Return whether nodes in the main graph compute the conditions."""
+        scopes = {_resolve(name, conditional.scope) for name in conditional.conditions}
+        return self.main in scopes and all(name in self.main.producers for name in conditional.conditions)
 
     def count_nodes(self) -> int:
         """Return the number of nodes of the model."""
@@ -204,12 +217,14 @@ def _list_scopes(scope: Scope) -> Iterator[Scope]:
             yield from _list_scopes(body)
 
 
-def _list_conditionals(scope: Scope) -> Iterator[Conditional]:
+def _list_conditionals(scope: Scope, outer: Conditional | None = None) -> Iterator[Conditional]:
     for node in scope.graph.nodes:
-        if _is_if(node):
-            yield Conditional(node, scope)
+        inner = outer
+        if _is_if(node) or node.operator[:2] == (DEFAULT_DOMAIN, "Loop"):
+            inner = Conditional(node, scope, outer)
+            yield inner
         for body in scope.bodies.get(_key(node), {}).values() if node.graphs else ():
-            yield from _list_conditionals(body)
+            yield from _list_conditionals(body, inner)
 
 
 class _Evaluation:
@@ -235,16 +250,16 @@ class _Evaluation:
             scope = pending.pop()
             for node in scope.graph.nodes:
                 bodies = scope.bodies.get(_key(node), {}) if node.graphs else {}
-                if not _is_if(node):
-                    pending += bodies.values()
-                    continue
-                conditional = self._by_node[id(node)]
-                truth = self._truth(conditional.condition, scope, 0)
-                if truth is None:
-                    unknown.update(_iter_inside(conditional, bodies))
-                else:
+                conditional = self._by_node.get(id(node))
+                truth = self._choice(conditional) if conditional is not None else None
+                if conditional is not None and truth is not None:
                     chosen.add((conditional, truth))
-                    pending += filter(None, [bodies.get(_attribute(truth))])
+                    pending += filter(None, [bodies.get(_attribute(conditional, truth))])
+                elif conditional is None or conditional.is_loop:
+                    pending += bodies.values()
+                    unknown.update(filter(None, [conditional]))
+                else:
+                    unknown.update(it for it in self._branches.conditionals if conditional in it.enclosing)
         return ChosenBranches(frozenset(chosen), frozenset(unknown))
 
     def constants(self, node: NodeView, scope: Scope) -> dict[int, Array]:
@@ -254,9 +269,17 @@ class _Evaluation:
         values = ((position, self._value(name, scope, 0)) for position, name in computed)
         return {position: value for position, value in values if value is not None}
 
+    def _choice(self, conditional: Conditional) -> ThenBranch | None:
+        truths = [self._truth(name, conditional.scope, 0) for name in conditional.conditions]
+        if False in truths:
+            return False
+        is_known = None not in truths and (bool(truths) or conditional.is_loop)
+        return True if is_known else None
+
     def _truth(self, name: str, scope: Scope, depth: int) -> bool | None:
         value = self._value(name, scope, depth)
-        return bool(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
+        is_scalar = value is not None and value.size == 1 and value.dtype.kind in "biuf"
+        return bool(value.reshape(-1)[0] > 0) if value is not None and is_scalar else None
 
     def _value(self, name: str, scope: Scope, depth: int) -> Array | None:
         found = _resolve(name, scope)
@@ -279,7 +302,8 @@ class _Evaluation:
         position = node.outputs.index(name)
         if _is_if(node):
             truth = self._truth(node.inputs[0], scope, depth) if node.inputs else None
-            body = scope.bodies.get(_key(node), {}).get(_attribute(truth)) if truth is not None else None
+            attribute = "then_branch" if truth else "else_branch"
+            body = scope.bodies.get(_key(node), {}).get(attribute) if truth is not None else None
             name = _output_name(body, position) if body is not None else ""
             return self._value(name, body, depth) if body is not None and name else None
         if node.operator[1] not in EVALUATED_OPERATORS:
@@ -318,15 +342,10 @@ class _Evaluation:
         return self._branches.infer_shapes(self._input_shapes).get(name)
 
 
-def _attribute(truth: ThenBranch) -> str:
+def _attribute(conditional: Conditional, truth: ThenBranch) -> str:
+    if conditional.is_loop:
+        return "body" if truth else ""
     return "then_branch" if truth else "else_branch"
-
-
-def _iter_inside(conditional: Conditional, bodies: Mapping[str, Scope]) -> Iterator[Conditional]:
-    """Yield an `If` node and all those in its branches."""
-    yield conditional
-    for body in bodies.values():
-        yield from _list_conditionals(body)
 
 
 def _resolve(name: str, scope: Scope) -> Scope | None:
@@ -382,7 +401,7 @@ def _trace(branches: BranchGraph, conditional: Conditional) -> Dependencies:
     constants: dict[float, None] = {}
     is_exact = True
     visited: set[tuple[int, str]] = set()
-    pending = [(conditional.condition, conditional.scope)]
+    pending = [(name, conditional.scope) for name in conditional.conditions]
     while pending:
         name, scope = pending.pop()
         found = _resolve(name, scope)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import math
@@ -142,26 +143,6 @@ def _create_generated_cases(
         return InputCases((), reason.message, reason.hint or "", NO_INPUTS)
 
 
-def create_cases_at(
-    model: SelectedModel,
-    reading: ParsedModel,
-    sizes: Sequence[Mapping[str, int]],
-    folder: Path,
-    seed: int = 0,
-    *,
-    probes: bool = False,
-) -> InputCases:
-    """Generate an input case for each setting of axis sizes in `sizes`.
-
-    For the first setting, there is a case for each choice of values that reaches further branches.
-    """
-    try:
-        generator = CaseGenerator(reading.facts, reading.view, model.settings.sizes, seed)
-        return InputCases(generator.write(generator.plan(sizes, probes=probes), folder))
-    except InputGenerationError as reason:
-        return InputCases((), reason.message, reason.hint or "", NO_INPUTS)
-
-
 MAX_ELEMENTS = 2**27
 """Maximum number of elements in a generated input, such as a volume of 512 x 512 x 512."""
 MAX_AXES = 32
@@ -256,12 +237,16 @@ class CaseGenerator:
             *(PlannedCase(choice, is_probe=True) for choice in resized),
         )
 
+    @functools.cached_property
+    def _branches(self) -> BranchGraph:
+        return BranchGraph(self._graph.model)
+
     def search_choices(self, sizes: Mapping[str, int], given: Mapping[str, Array] | None = None) -> ChoiceSearch | None:
         """Return a search for choices that reach all branches, starting at these sizes; None without an `If` node.
 
         `given` are the values of inputs; by default, they are generated.
         """
-        branches = BranchGraph(self._graph.model)
+        branches = self._branches
         if not branches.conditionals:
             return None
         roles = {value.name: self._find_role(value, sizes) for value in self._inputs}
@@ -279,6 +264,13 @@ class CaseGenerator:
     def write(self, cases: Sequence[PlannedCase], folder: Path) -> tuple[InputCase, ...]:
         """Write the arrays of the cases to `folder` as `.npy` files."""
         return tuple(self._write_case(case, folder / str(index)) for index, case in enumerate(cases))
+
+    def try_write(self, cases: Sequence[PlannedCase], folder: Path) -> tuple[InputCase, ...]:
+        """Write the arrays of the cases as `write` does; return no cases if an input would be too large."""
+        try:
+            return self.write(cases, folder)
+        except InputGenerationError:
+            return ()
 
     def _write_case(self, case: PlannedCase, folder: Path) -> InputCase:
         folder.mkdir(parents=True)

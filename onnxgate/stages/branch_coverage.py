@@ -1,4 +1,4 @@
-"""Branches of `If` nodes that none of the input cases of a model reached."""
+"""Branches of `If` nodes, and bodies of `Loop` nodes, that none of the input cases of a model reached."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from onnxgate.inputs.axis_sizes import list_leading_axes, list_named_axes
 from onnxgate.inputs.branch_choices import ChoiceSearch, list_unreached
 from onnxgate.inputs.branches import MAX_EVALUATED_ELEMENTS, NO_VALUES, Branch, ChosenBranches
 from onnxgate.inputs.case_selection import Choice
-from onnxgate.inputs.cases import CaseGenerator, InputGenerationError, group_axes
+from onnxgate.inputs.cases import CaseGenerator, group_axes
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_source_line
 
 if TYPE_CHECKING:
@@ -27,21 +26,26 @@ if TYPE_CHECKING:
 ObservedValues = Mapping[str, Mapping[str, "Array"]]  # by case and name
 NO_OBSERVATIONS: ObservedValues = {}
 
+MAX_STARTS = 8
+"""Maximum number of cases from which a search for values or sizes that choose further branches starts."""
+
 
 class BranchCoverage:
-    """Finds the branches of one model that were not reached. `root` and `folder` are those of `ExecutedModel`."""
+    """Finds the branches of one model that were not reached. `root` and `folder` are those of `ExecutedModel`.
+
+    `generator` is None if inputs cannot be generated.
+    """
 
     def __init__(
-        self, facts: ModelFacts, view: ModelView, cases: Sequence[InputCase], root: Path, folder: Path
+        self,
+        facts: ModelFacts,
+        generator: CaseGenerator | None,
+        cases: Sequence[InputCase],
+        root: Path,
+        folder: Path,
     ) -> None:
-        self._facts, self._root, self._folder = facts, root, folder
+        self._facts, self._generator, self._root, self._folder = facts, generator, root, folder
         self._cases = {case.name: case for case in cases}
-        self._generator: CaseGenerator | None = None
-        if any(node.operator[1] == "If" for node in view.nodes()):
-            try:
-                self._generator = CaseGenerator(facts, view, {})
-            except InputGenerationError:  # an input without a known shape
-                return
 
     def list_computed_conditions(self, runs: ModelRuns) -> tuple[str, ...]:
         """Return the values in the main graph that choose branches and that only a runtime can compute."""
@@ -51,7 +55,8 @@ class BranchCoverage:
             return ()
         unknown = set().union(*(_evaluate(search, case).unknown for case in cases))
         nodes = (it for it in search.branches.conditionals if it in unknown and search.branches.is_in_main_graph(it))
-        return tuple(dict.fromkeys(it.condition for it in nodes if not search.branches.dependencies(it).is_exact))
+        computed = (it for it in nodes if not search.branches.dependencies(it).is_exact)
+        return tuple(dict.fromkeys(name for it in computed for name in it.conditions))
 
     def find_unreached(
         self, runs: ModelRuns, observed: ObservedValues = NO_OBSERVATIONS
@@ -68,7 +73,10 @@ class BranchCoverage:
         unreached = list_unreached(search.branches, results)
         if not unreached:
             return ()
-        choices = dict(self._find_choices(search, cases[0], set().union(*(result.chosen for result in results))))
+        reached: set[Branch] = set().union(*(result.chosen for result in results))
+        choices: dict[Branch, Choice] = {}
+        for case in cases[:MAX_STARTS]:
+            choices |= dict(self._find_choices(case, reached)) if not choices.keys() >= {*unreached} else {}
         return tuple(filter(None, (self._describe(search, branch, choices.get(branch)) for branch in unreached)))
 
     def _list_attempted(self, runs: ModelRuns) -> list[InputCase]:
@@ -83,19 +91,20 @@ class BranchCoverage:
             return None
         return self._generator.search_choices(cases[0].sizes, _load_small_arrays(cases[0]))
 
-    def _find_choices(
-        self, search: ChoiceSearch, case: InputCase, reached: set[Branch]
-    ) -> Iterator[tuple[Branch, Choice]]:
+    def _find_choices(self, case: InputCase, reached: set[Branch]) -> Iterator[tuple[Branch, Choice]]:
         """Yield branches with the values or sizes that choose them, in contrast to the given case."""
-        names = list_named_axes(self._facts.inputs)
-        if not set(names) <= case.sizes.keys():
+        names, search = list_named_axes(self._facts.inputs), self._search([case])
+        if search is None or not set(names) <= case.sizes.keys():
             return
         start = Choice(case.chosen, case.sizes)
         names = [name for name in names if name not in case.guessed]  # probes of these have failed
         axes = group_axes(names, list_leading_axes(self._facts.inputs))
+        given = {name: array.item() for name, array in _load_small_arrays(case).items() if array.size == 1}
         for choice, found in search.extend(start, reached, search.list_candidates()):
-            values = {name: value for name, value in choice.values.items() if case.chosen.get(name) != value}
-            yield from ((branch, Choice(values)) for branch in found)
+            for branch in found:
+                needed = set().union(*(search.branches.dependencies(it).values for it in branch[0].enclosing))
+                values = {**given, **choice.values}
+                yield branch, Choice({name: values[name] for name in sorted(needed) if name in values})
         for choice, found in search.resize(start, reached, axes):
             sizes = {name: size for name, size in choice.sizes.items() if case.sizes[name] != size}
             yield from ((branch, Choice(sizes=sizes)) for branch in found)
@@ -110,7 +119,7 @@ class BranchCoverage:
         return UnreachedBranch(
             node=node.name,
             words=describe_nodes(node.name, next(iter(node.outputs), "")),
-            branch="then" if truth else "else",
+            branch="body" if conditional.is_loop else "then" if truth else "else",
             place=find_source_line(node.proto, self._root, self._folder),
             values=dict(choice.values) if choice is not None else {},
             sizes=dict(choice.sizes) if choice is not None else {},

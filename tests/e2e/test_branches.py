@@ -32,6 +32,21 @@ EARLY_EXIT = """g (float[batch, 4] x) => (float[batch, 4] y) <float zero = {0}> 
     m = ReduceMean<keepdims = 0>(x) e = Exp(m) c = Greater(e, zero)
     [exit] y = If(c) <then_branch = a () => (float[batch, 4] z) { z = Relu(x) },
                       else_branch = b () => (float[batch, 4] v) { v = Neg(x) }> }"""
+# Only the branch for 16 kHz supports 512 samples, and only the other one supports 256.
+WINDOWS = """g (float[batch, samples] x, int64 sr) => (float[batch, 4] y) <int64 k = {16000}> {
+    c = Equal(sr, k)
+    y = If(c) <then_branch = a () => (float[B, 4] z) { z = MatMul(x, wide) },
+               else_branch = b () => (float[B, 4] v) { v = MatMul(x, narrow) }> }"""
+# The table has an entry for 22050 Hz, but none for 16 kHz.
+TABLE = """g (float[batch, 4] x, int64 sr) => (float[batch, 4] y)
+    <int64 k = {10000}, int64 d = {11025}, float[3] table = {%s, 2, 3}> {
+    c = Greater(sr, k)
+    y = If(c) <then_branch = a () => (float[B, 4] z) { q = Mod(sr, d) e = Gather(table, q) z = Add(x, e) },
+               else_branch = b () => (float[B, 4] v) { v = Neg(x) }> }"""
+LOOP = """g (float[batch, 4] x, int64 n) => (float[batch, 4] y) <int64 k = {16000}, int64 three = {3}, float w = {2}> {
+    c = Equal(n, k)
+    y = Loop(three, c, x) <body = a (int64 i, bool before, float[batch, 4] v) => (bool after, float[batch, 4] u) {
+        after = Identity(before) u = Mul(v, w) }> }"""
 # The weights require 80 features, and the batch axis of the state has no name.
 SPEECH = """g (float[time, batch, features] x, float[2, 1, 4] h) => (float[time, 1, batch, 4] y)
     <int64[1] zero = {0}, int64[1] one = {1}> {
@@ -84,6 +99,44 @@ def test_every_branch_runs(repository: Repository) -> None:
     ]
     assert "the then branch of node `choice` did not run; input `sr` = 16000 chooses it" in findings[2][2]
     assert "the else branch of node `exit` did not run; its condition is computed from data" in findings[1][2]
+
+
+def _windows(narrow: float) -> onnx.ModelProto:
+    model = parse(WINDOWS)
+    for name, array in (("wide", np.ones((512, 4))), ("narrow", np.full((256, 4), narrow))):
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    return model
+
+
+def _with_nan(text: str, name: str) -> onnx.ModelProto:
+    model = parse(text)
+    tensor = next(it for it in model.graph.initializer if it.name == name)
+    tensor.CopyFrom(numpy_helper.from_array(np.full(tuple(tensor.dims), np.nan, np.float32), name))
+    return model
+
+
+def test_branches_that_reject_the_first_inputs(command: Repository, tmp_path: Path) -> None:
+    """Other values and other sizes are tried for a branch alone, so that its faults are found."""
+    made = command.at(tmp_path / "retries")
+    for name, models in {
+        "windows": (_windows(1), _windows(np.nan)),
+        "table": (parse(TABLE % "1"), _with_nan(TABLE % "1", "table")),
+        "loop": (parse(LOOP), _with_nan(LOOP, "w")),
+    }.items():
+        for kind, model in zip(("good", "bad"), models, strict=True):
+            write(made.folder / f"{kind}-{name}.onnx", model)
+    made.write("onnxgate.toml", CONFIG.partition("[[model]]")[0].replace("models/", ""))
+    commit(made.folder)
+    made.run("lock")
+    report = made.report("--stage", "runtime", status=0)
+    reproduced = {replay["model"]: (replay["rules"], replay["cases"]) for replay in report["replays"]}
+
+    assert report["undecided"] == []
+    assert reproduced == {
+        "bad-loop.onnx": (["output-not-finite"], ["sizes batch=1 with n=16000"]),
+        "bad-table.onnx": (["output-not-finite"], ["sizes batch=1 with sr=22050"]),
+        "bad-windows.onnx": (["output-not-finite"], ["sizes batch=1 samples=256 with sr=8000"]),
+    }
 
 
 def test_case_of_a_branch_can_be_selected(repository: Repository) -> None:

@@ -152,8 +152,43 @@ def test_condition_in_a_loop_is_unknown(tmp_path: Path) -> None:
     assert search is not None
     result = search.evaluate(Choice({}, {"N": 1}))
 
-    assert (len(result.unknown), result.chosen) == (1, frozenset())
+    assert (len(result.unknown), [node.is_loop for node, _ in result.chosen]) == (1, [True])
     assert [choice.values for choice in _plan(reading)] == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    ("declared", "condition", "trips", "expected"),
+    [
+        ("int64 n", "c = Equal(n, k)", "three", [{"n": 16000}]),
+        ("bool stop", "c = Not(stop)", "three", [{}, {"stop": False}]),
+        ("int64 n", "c = Less(zero, n)", "n", [{}]),
+        ("int64 n", "c = Cast<to = 9>(k) e = Equal(n, k) d = Cast<to = 7>(e)", "d", [{"n": 16000}]),
+    ],
+)
+def test_body_of_a_loop_is_a_branch(
+    tmp_path: Path, declared: str, condition: str, trips: str, expected: list[dict[str, object]]
+) -> None:
+    """A loop whose body never runs hides its faults. No case is added to skip a body."""
+    constants = "int64 k = {16000}, int64 three = {3}, int64 zero = {0}"
+    text = f"""g (float[N] x, {declared}) => (float[N] y) <{constants}> {{ {condition}
+        y = Loop({trips}, c, x) <body = a (int64 i, bool b, float[N] v) => (bool t, float[N] w) {{
+            t = Identity(b) w = Neg(v) }}> }}"""
+    reading = _read(tmp_path, text)
+    planned = [case.choice for case in CaseGenerator(reading.facts, reading.view, {}).plan()]
+
+    assert [choice.values for choice in planned if choice.sizes == {"N": 1}] == expected
+
+
+def test_unknown_outer_condition_hides_inner_ones(tmp_path: Path) -> None:
+    """Nothing is claimed about an `If` node in a branch that may not run."""
+    text = NESTED.replace(
+        "c = Equal(n, k)", "m = ReduceMean<keepdims = 0>(x) p = Exp(m) q = Cast<to = 7>(p) c = Equal(q, k)"
+    )
+    reading = _read(tmp_path, text)
+    search = CaseGenerator(reading.facts, reading.view, {}).search_choices({"N": 1})
+    assert search is not None
+
+    assert search.evaluate(Choice({}, {"N": 1})).unknown == {*search.branches.conditionals}
 
 
 def test_constant_condition_adds_no_case(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.core.text import first_line
 from onnxgate.gate.execution import size_search
-from onnxgate.inputs.cases import InputCases, create_cases_at
+from onnxgate.inputs.cases import CaseGenerator, InputCases
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.numerics.streams import load_array
 from onnxgate.project.config.project import SelectedModel
@@ -151,7 +151,8 @@ class _Verifier:
         """If the model rejected all generated cases, repeat the runs with input sizes that it accepts."""
 
         def create_at(sizes: Sequence[Mapping[str, int]]) -> tuple[InputCase, ...]:
-            return create_cases_at(self.pair.model, reading, sizes, self._folder(), seed=0).cases
+            generator = CaseGenerator(reading.facts, reading.view, self.pair.model.settings.sizes)
+            return generator.try_write(generator.plan(sizes, probes=False), self._folder())
 
         def attempt(name: str, setting: Mapping[str, int]) -> list[ObservedRun]:
             newest = next(runtime for runtime in self.specs if runtime.name == name)

@@ -31,7 +31,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.gate.execution import failed_runs, size_search
+from onnxgate.gate.execution import branch_retries, failed_runs, size_search
 from onnxgate.gate.execution.benchmark import Benchmarks
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader, NodeLoads
 from onnxgate.gate.execution.parity import OutputComparer
@@ -50,7 +50,7 @@ from onnxgate.gate.request import (
 from onnxgate.gate.sharding.plan import TOOLCHAIN
 from onnxgate.inputs.branches import BRANCH_FAULTS
 from onnxgate.inputs.case_selection import require_known_cases
-from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
+from onnxgate.inputs.cases import CaseGenerator, InputCases, InputGenerationError, PlannedCase, create_cases
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import list_content_files
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
@@ -279,33 +279,55 @@ class _Executor:
         begin(jobs.pop(0))
         return ended
 
-    # Retry with other sizes if generated inputs fail
+    # Retry with other inputs if generated ones fail
 
-    def _follow(self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun]) -> StartedModel:
-        """Add the outputs of the source; re-run the model with other sizes if the guessed sizes are invalid."""
-        prepared, cases = started.prepared, started.prepared.fed.cases
-        sourced = started.sourced
+    def _follow(
+        self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun], generator: CaseGenerator
+    ) -> StartedModel:
+        """Add the outputs of the source; re-run the model with other inputs if the guessed ones are invalid."""
+        prepared = started.prepared
         if Stage.PARITY not in self._settings.stages:
-            sourced = SourceOutputs(self._exporter.run_source(prepared, cases), None)
+            eager = self._exporter.run_source(prepared, prepared.fed.cases)
+            started = replace(started, sourced=SourceOutputs(eager, None))
+        if self._settings.inputs.cases:  # selected cases keep their sizes and values
+            return started
 
-        def create_cases(sizes: Sequence[Mapping[str, int]], *, probes: bool = False) -> InputCases:
-            seed = self._settings.inputs.seed
-            return create_cases_at(prepared.planned.model, reading, sizes, self._folder(), seed, probes=probes)
-
-        def attempt(runtime: str, setting: Mapping[str, int]) -> Sequence[ObservedRun]:
+        def attempt(runtime: str, cases: Sequence[PlannedCase]) -> Sequence[ObservedRun]:
             planned = next(planned for planned in started.levels if planned.name == runtime)
             first_level = msgspec.structs.replace(planned, levels=planned.levels[:1])
-            return self._levels(prepared, first_level, create_cases([setting]).cases).result()
+            return self._levels(prepared, first_level, generator.try_write(cases, self._folder())).result()
 
-        sizes: Sequence[Mapping[str, int]] = ()
-        if not self._settings.inputs.cases:  # selected cases keep their sizes
-            sizes = size_search.find_sizes(reading, prepared.planned.model, ran, sourced.eager, attempt)
-        if not sizes:
-            return StartedModel(prepared, sourced, started.levels)
-        fed = create_cases(sizes, probes=True)
-        eager = self._exporter.run_source(prepared, fed.cases) if sourced.eager is not None else None
-        both = None if sourced.eager is None else {**sourced.eager, **(eager or {})}
-        return self._start(replace(prepared, fed=fed), SourceOutputs(both, sourced.sample))
+        def attempt_sizes(runtime: str, setting: Mapping[str, int]) -> Sequence[ObservedRun]:
+            return attempt(runtime, generator.plan([setting], probes=False))
+
+        model = prepared.planned.model
+        if sizes := size_search.find_sizes(reading, model, ran, started.sourced.eager, attempt_sizes):
+            started = self._restart(started, generator.try_write(generator.plan(sizes), self._folder()))
+            ran = _collect_runs(started)
+        replaced = branch_retries.find_replacements(reading, model, generator, ran, started.sourced.eager, attempt)
+        if not replaced:
+            return started
+        cases: list[InputCase] = []
+        for case in started.prepared.fed.cases:
+            others = replaced.get(case.name)
+            cases += [case] if others is None else generator.try_write(others, self._folder())
+        return self._restart(started, tuple(cases))
+
+    def _restart(self, started: StartedModel, cases: tuple[InputCase, ...]) -> StartedModel:
+        """Run the model and its source on other cases."""
+        prepared = replace(started.prepared, fed=InputCases(cases))
+        eager, sourced = None, started.sourced
+        if sourced.eager is not None:
+            eager = {**sourced.eager, **(self._exporter.run_source(prepared, cases) or {})}
+        return self._start(prepared, SourceOutputs(eager, sourced.sample))
+
+    def _create_generator(self, started: StartedModel, reading: ParsedModel) -> CaseGenerator | None:
+        """Return the generator of the inputs of a model; None if they cannot be generated."""
+        try:
+            sizes, seed = started.prepared.planned.model.settings.sizes, self._settings.inputs.seed
+            return CaseGenerator(reading.facts, reading.view, sizes, seed)
+        except InputGenerationError:
+            return None
 
     # Evidence
 
@@ -335,10 +357,11 @@ class _Executor:
         model = started.prepared.planned.model.absolute.absolute()
         steps = [StepResult(undone=started.sourced.undone)]
         reading = ParsedModel(started.prepared.facts, read_light_view(started.prepared.planned.model.absolute))
-        if size_search.has_failed_case(ran):
-            started = self._follow(started, reading, ran)
+        generator = self._create_generator(started, reading)
+        if generator is not None and size_search.has_failed_case(ran):
+            started = self._follow(started, reading, ran, generator)
             ran = _collect_runs(started)
-        runs, step, answers = self._judge_runs(started, reading, ran)
+        runs, step, answers = self._judge_runs(started, reading, ran, generator)
         steps.append(step)
         if Stage.PARITY in self._settings.stages:
             submit = functools.partial(self._submit_for, model)
@@ -349,7 +372,11 @@ class _Executor:
         return collected, [*answers, *self._answers.pop(model, ())]
 
     def _judge_runs(
-        self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun]
+        self,
+        started: StartedModel,
+        reading: ParsedModel,
+        ran: Sequence[ObservedRun],
+        generator: CaseGenerator | None,
     ) -> tuple[tuple[ModelRuns, ...], StepResult, list[Future[Observation]]]:
         """Return the runs, the evidence, and the observations of isolated nodes that the evidence depends on."""
         prepared, settings = started.prepared, self._settings
@@ -372,7 +399,7 @@ class _Executor:
         unread: tuple[IncompleteCheck, ...] = ()
         if Stage.RUNTIME in settings.stages:
             try:
-                coverage = BranchCoverage(reading.facts, reading.view, started.cases, model.root, model.folder)
+                coverage = BranchCoverage(reading.facts, generator, started.cases, model.root, model.folder)
                 runs = tuple(self._add_unreached(started, reading, runs, coverage))
             except BRANCH_FAULTS as error:
                 reason = f"the branches of its `If` nodes could not be analyzed ({type(error).__name__}: {error})"

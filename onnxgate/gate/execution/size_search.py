@@ -35,7 +35,7 @@ Attempt = Callable[[str, Setting], Sequence[ObservedRun]]
 
 def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
     """Return whether a generated case failed on a runtime. The source then shows whether the inputs are valid."""
-    cases = ((case, result) for _, case, result in _case_results(ran) if case.origin == "generated" and not case.probe)
+    cases = ((case, result) for _, case, result in case_results(ran) if case.origin == "generated" and not case.probe)
     return any(result.failure is not None for _, result in cases)
 
 
@@ -62,18 +62,23 @@ def find_sizes(
 
 def _list_failing_bases(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> list[str]:
     """Return the cases with the first guessed sizes that fail in the source and on all runtimes."""
-    generated = [case for _, case, _ in _case_results(ran) if case.origin == "generated"]
+    generated = [case for _, case, _ in case_results(ran) if case.origin == "generated"]
     if not generated or not generated[0].guessed:
         return []
     first = dict.fromkeys(case.name for case in generated if case.sizes == generated[0].sizes)
-    return [name for name in first if name in _list_failing(ran, eager)]
+    return [name for name in first if name in list_failing(ran, eager)]
 
 
-def _list_failing(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> set[str]:
+def list_failing(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> set[str]:
     """Return the generated cases that fail in the source and on all runtimes."""
-    results = [(case.name, result) for _, case, result in _case_results(ran) if case.origin == "generated"]
+    results = [(case.name, result) for _, case, result in case_results(ran) if case.origin == "generated"]
     completed = {name for name, result in (*results, *(eager or {}).items()) if result.failure is None}
     return {name for name, _ in results} - completed
+
+
+def find_newest(ran: Sequence[ObservedRun]) -> str:
+    """Return the newest runtime that ran any case; "" if there is none."""
+    return max((name for name, _, _ in case_results(ran)), key=runtime_sort_key, default="")
 
 
 class _SizeSearch:
@@ -89,7 +94,7 @@ class _SizeSearch:
         self._graph = graph
         self._facts, self._sizes, self._states, self._ran, self._attempt = facts, sizes, states, ran, attempt
         self._guessed = list_guessed_axes(facts.inputs, sizes)
-        self._newest = max((name for name, _, _ in _case_results(ran)), key=runtime_sort_key, default="")
+        self._newest = find_newest(ran)
         self._corrections: list[dict[str, int]] = []
         self._tried: list[Setting] = []
         self._count = 0
@@ -101,7 +106,7 @@ class _SizeSearch:
         """
         best: tuple[int, dict[str, int] | None] = (failing, None)
         for setting in self._list_settings():
-            results = [result for _, _, result in _case_results(self._attempt(self._newest, setting))]
+            results = [result for _, _, result in case_results(self._attempt(self._newest, setting))]
             if not results:
                 break
             failures = [result.failure.text for result in results if result.failure is not None]
@@ -117,8 +122,8 @@ class _SizeSearch:
 
         An unnamed axis that supports no other size is left as it is, as nothing declares that it may vary.
         """
-        failing = _list_failing(self._ran, eager)
-        cases = {case.name: case for _, case, _ in _case_results(self._ran) if case.origin == "generated"}
+        failing = list_failing(self._ran, eager)
+        cases = {case.name: case for _, case, _ in case_results(self._ran) if case.origin == "generated"}
         settings = [dict(case.sizes) for case in cases.values() if not case.probe]
         leading = list_leading_axes(self._facts.inputs, self._states)
         inner = [name for name in self._guessed if name not in leading]
@@ -131,14 +136,14 @@ class _SizeSearch:
         named = [dim for value in self._facts.inputs for dim in value.shape or ()]
         for setting in single:
             (axis,) = (name for name in inner if setting[name] != settings[0][name])
-            results = [result for _, _, result in _case_results(self._attempt(self._newest, setting))]
+            results = [result for _, _, result in case_results(self._attempt(self._newest, setting))]
             if axis in named or any(result.failure is None for result in results):
                 kept.append(setting)
         return tuple(it for index, it in enumerate(kept) if it not in kept[:index])
 
     def _list_settings(self) -> Iterator[dict[str, int]]:
         """Yield sizes of other cases that ran, then those that error texts suggest, then alternatives."""
-        results = [(case, result) for _, case, result in _case_results(self._ran)]
+        results = [(case, result) for _, case, result in case_results(self._ran)]
         completed = [case for case, result in results if result.failure is None]
         self._tried = [case.sizes for case, result in results if result.failure is not None]
         for case, result in reversed(results):  # the sizes suggested last are tried first
@@ -188,7 +193,7 @@ def _is_not_from_source(case: InputCase) -> bool:
     return case.origin != "source"
 
 
-def _case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
+def case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
     """Yield the runtime, the case and its result for every case of the completed runs."""
     for run in ran:
         if isinstance(run.observation, Completed) and isinstance(run.observation.result, RunResult):

@@ -14,10 +14,10 @@ from onnxgate.rules.runtime._failures import format_sizes
 @rule(ModelRuns, "branch-not-run", level=Level.NOTE, since="0.1.0")
 def branch_not_run(subject: ModelRuns) -> Iterator[Hit]:
     """
-    No set of inputs ran a branch of an `If` node.
+    No set of inputs ran a branch of an `If` node or the body of a `Loop`.
 
     ## Why it matters
-    Errors in operators of this branch are not found. onnxgate evaluates the conditions of `If` nodes, and generates
+    Errors in operators of this branch are not found. onnxgate evaluates the conditions of these nodes, and generates
     inputs for their branches. If a condition is computed from data, only the branch that the newest runtime took is
     known. Nothing is reported for conditions that change in a loop, or for branches that no value and no size chooses.
 
@@ -30,9 +30,10 @@ def branch_not_run(subject: ModelRuns) -> Iterator[Hit]:
     for choice, branches in groups.items():
         first, others = branches[0], len(branches) - 1
         more = f" and {pluralize(others, 'other branch', 'other branches')}" if others else ""
+        part = "body" if first.branch == "body" else f"{first.branch} branch"
         yield Hit(
             first.place or subject.place,
-            f"the {first.branch} branch of {first.words}{more} did not run; {choice}",
+            f"the {part} of {first.words}{more} did not run; {choice}",
             model=subject.model,
             node=first.node,
             fix=_suggest_fix(first),
@@ -43,9 +44,9 @@ def branch_not_run(subject: ModelRuns) -> Iterator[Hit]:
 
 def _describe_choice(branch: UnreachedBranch) -> str:
     if branch.values:
-        return f"{_format_values(branch)} chooses it"
+        return f"{_format_values(branch)} {'chooses' if len(branch.values) == 1 else 'choose'} it"
     if branch.sizes:
-        return f"{format_sizes(branch.sizes)} chooses it"
+        return f"{format_sizes(branch.sizes)} {'chooses' if len(branch.sizes) == 1 else 'choose'} it"
     if not branch.inputs:
         return "its condition is computed from data, and no tested input chooses it"
     inputs = f"{'input' if len(branch.inputs) == 1 else 'inputs'} {join_quoted(branch.inputs)}"

@@ -13,6 +13,7 @@ import pytest
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Run, RunResult
 from onnxgate.evidence.runtime import Attempt, AttemptCase, ModelRuns, Refusal, UnreachedBranch, is_unusable
+from onnxgate.inputs.cases import CaseGenerator
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.stages.branch_coverage import BranchCoverage
 from onnxgate.stages.runtime import ExecutedModel, ObservedRun, collect_evidence
@@ -25,6 +26,13 @@ SIZE = """<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y
     s = Shape(x) c = Equal(s, k)
     [choice] y = If(c) <then_branch = a () => (float[N] z) { z = Relu(x) },
                         else_branch = b () => (float[N] w) { w = Neg(x) }> }"""
+NESTED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N] x, bool deep, int64 sr) => (float[N] y) <int64 k = {16000}> {
+    [outer] y = If(deep) <then_branch = a () => (float[N] z) {
+        c = Equal(sr, k)
+        [inner] z = If(c) <then_branch = c () => (float[N] u) { u = Relu(x) },
+                           else_branch = d () => (float[N] v) { v = Abs(x) }> },
+      else_branch = b () => (float[N] w) { w = Neg(x) }> }"""
 DATA = """<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) <float k = {0.5}> {
     m = ReduceMean<keepdims = 0>(x) e = Exp(m) c = Greater(e, k)
     y = If(c) <then_branch = a () => (float[N] z) { z = Relu(x) },
@@ -41,7 +49,8 @@ def _coverage(folder: Path, text: str, inputs: Sequence[dict[str, np.ndarray]]) 
         for name, array in arrays.items():
             np.save(paths[name], array)
         cases.append(InputCase(name=str(index), origin="user", inputs=paths, sizes={"N": arrays["x"].shape[0]}))
-    return BranchCoverage(reading.facts, reading.view, cases, folder, folder), [case.name for case in cases]
+    generator = CaseGenerator(reading.facts, reading.view, {})
+    return BranchCoverage(reading.facts, generator, cases, folder, folder), [case.name for case in cases]
 
 
 def _runs(*attempts: Attempt) -> ModelRuns:
@@ -81,6 +90,20 @@ def test_size_that_would_choose_a_branch(tmp_path: Path) -> None:
     (branch,) = coverage.find_unreached(_runs(_attempt("0")))
 
     assert (branch.branch, branch.sizes, branch.values) == ("then", {"N": 7}, {})
+
+
+def test_nested_branch_names_all_inputs_that_it_needs(tmp_path: Path) -> None:
+    """The value of the outer condition is named too, also if the given inputs already have it."""
+    inputs = [{"x": _wave(), "deep": np.array(False), "sr": np.array(1)}]
+    inputs += [{"x": _wave(), "deep": np.array(True), "sr": np.array(1)}]
+    shallow, _ = _coverage(tmp_path, NESTED, inputs[:1])
+    deep, _ = _coverage(tmp_path, NESTED, inputs)
+    found = [
+        {branch.words: branch.values for branch in coverage.find_unreached(runs)}
+        for coverage, runs in ((shallow, _runs(_attempt("0"))), (deep, _runs(_attempt("0"), _attempt("1"))))
+    ]
+
+    assert found == [{"node `outer`": {"deep": True}}, {"node `inner`": {"deep": True, "sr": 16000}}]
 
 
 @pytest.mark.parametrize("outcome", ["crashed", "load-refused", "run-refused"])
