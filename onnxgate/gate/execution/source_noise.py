@@ -39,7 +39,7 @@ def read_source_noise(outputs: Sequence[str], answer: Observation, *, half: bool
             failures = [case.failure for case in (*result.eager, *results) if case.failure is not None]
             if failures:
                 raise UnmeasurableError(first_line(failures[0].summary))
-            raise UnmeasurableError("no output of the source is numeric in both float32 and float64")
+            raise UnmeasurableError("no output of the source is numeric and has the same shape in float32 and float64")
         case Completed(result=ExportResult(failure=failure)) if failure is not None:
             raise UnmeasurableError(first_line(failure.summary))
         case Completed(result=ExportResult(eager_reason=reason)) if reason:
