@@ -1,10 +1,10 @@
 """Compare predictions with real loads; fail if there is an unexplained difference.
 
     python -m campaigns.conformance [--corpus backend|fuzz|pairs|mutants] [--releases 1.16.3,1.31.1]
-        [--optimization all|disabled]
+        [--optimization all|disabled] [--seed 0] [--count 12000]
 
 Without arguments, all corpora run on their default releases. `--releases all` selects all releases with known kernels,
-and `--list` prints every disagreement and every ignored model. Downloads and measurements are stored in
+and `--list` prints every disagreement and every ignored model. `--seed` and `--count` choose the mutants. Downloads and measurements are stored in
 `ONNXGATE_CONFORMANCE_CACHE`, so that an interrupted run can continue.
 """
 
@@ -55,6 +55,8 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--optimization", choices=list(LEVELS), default="all")
     parser.add_argument("--list", action="store_true", help="list every disagreement and every ignored model")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the mutants")
+    parser.add_argument("--count", type=int, default=MUTANT_COUNT, help="number of mutants")
     return parser.parse_args()
 
 
@@ -62,7 +64,8 @@ def _check_mutants(arguments: argparse.Namespace) -> int:
     """Print one row per release; return the number of releases with a false alarm or too many misses."""
     folder = cache()
     models = list(backend_models.distinct(backend_models.generated()).items())
-    corpus = corpora.write(dict(mutants.every(models, MUTANT_COUNT)), folder / f"{MUTANTS}.zip")
+    chosen = dict(mutants.every(models, arguments.count, arguments.seed))
+    corpus = corpora.write(chosen, folder / f"{MUTANTS}-{arguments.seed}-{arguments.count}.zip")
     releases = arguments.releases.split(",") if arguments.releases else MUTANT_RELEASES
     failures = 0
     for counts in compare_mutants(corpus, releases, folder):

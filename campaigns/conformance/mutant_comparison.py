@@ -13,6 +13,7 @@ from campaigns.conformance.load_outcome import BACKEND, real
 from campaigns.conformance.real_loads import CRASHED, TIMED_OUT, load_all, observed
 
 MUTANTS = "mutants"
+CHECKED = "onnx.checker: "
 STATIC_CHILD = Path(__file__).with_name("static_child.py")
 MAX_MISSED_SHARE = 0.003
 """Maximum share of the refused mutants that may pass the static stages."""
@@ -28,8 +29,8 @@ class MutantCounts:
     undecided: int = 0
     misses: list[str] = field(default_factory=list)  # refused, and passed by the static stages
     checker_refuses: int = 0  # number of misses that `onnx.checker` refuses
-    false_alarms: list[str] = field(default_factory=list)  # predicted to be refused, but load
-    invalid: int = 0  # load, but are reported as invalid: `onnx.checker` refuses most of them
+    false_alarms: list[str] = field(default_factory=list)  # load, but are refused by a prediction or by own checks only
+    invalid: int = 0  # load, but `onnx.checker` and the static stages report them as invalid
 
     @property
     def refused(self) -> int:
@@ -38,15 +39,16 @@ class MutantCounts:
 
     @property
     def is_good(self) -> bool:
-        """True if no prediction of a refusal is wrong, and few refused mutants are predicted to load."""
-        return not self.false_alarms and len(self.misses) <= MAX_MISSED_SHARE * self.refused
+        """Whether nothing was refused wrongly, and few refused mutants pass, none of which `onnx.checker` refuses."""
+        few = len(self.misses) <= MAX_MISSED_SHARE * self.refused
+        return few and not self.false_alarms and not self.checker_refuses
 
     def line(self) -> str:
         """Return the results as one line."""
         return (
             f"{self.release}: {self.refused} refused, {self.undecided} of them undecided and {len(self.misses)} missed "
             f"({100 * len(self.misses) / max(1, self.refused):.2f} %; onnx.checker refuses {self.checker_refuses}); "
-            f"{self.loads} load, {len(self.false_alarms)} of them predicted to fail and {self.invalid} invalid"
+            f"{self.loads} load, {len(self.false_alarms)} of them refused wrongly and {self.invalid} invalid"
         )
 
 
@@ -79,13 +81,15 @@ def _add(counts: MutantCounts, name: str, result: dict[str, object], text: str) 
     verdict, *reasons = predicted.get(counts.release, ["loads"])
     if not text:
         counts.loads += 1
-        counts.invalid += bool(result["fault"])
+        counts.invalid += bool(result["fault"] and result["checker"])
         if verdict == "refused":
             counts.false_alarms.append(f"{name}: {', '.join(reasons)}")
+        elif result["fault"] and not result["checker"]:
+            counts.false_alarms.append(f"{name}: {result['fault']}")
     elif result["fault"] or verdict == "refused":
         counts.found += 1
     elif verdict == "unknown" or result["unchecked"]:
         counts.undecided += 1
     else:
         counts.checker_refuses += bool(result["checker"])
-        counts.misses.append(f"{name}: {text}")
+        counts.misses.append(f"{name}: {text}" + (f" ({CHECKED}{result['checker']})" if result["checker"] else ""))

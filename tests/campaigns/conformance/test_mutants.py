@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from campaigns.conformance import backend_models, corpora, environments, mutants
-from campaigns.conformance.mutant_comparison import compare_mutants, count
+from campaigns.conformance.mutant_comparison import MutantCounts, compare_mutants, count
 
 SIZE = 1500
 RELEASE = "1.31.1"
@@ -45,10 +45,28 @@ def test_each_outcome_is_counted() -> None:
         "undecided": ('{"fault": "", "checker": "", "predicted": {"r": ["unknown"]}, "unchecked": ""}', "refused"),
         "missed": ('{"fault": "", "checker": "z", "predicted": {"r": ["loads"]}, "unchecked": ""}', "refused"),
         "false": ('{"fault": "", "checker": "", "predicted": {"r": ["refused", "y"]}, "unchecked": ""}', ""),
+        "own": ('{"fault": "w", "checker": "", "predicted": {}, "unchecked": ""}', ""),
+        "invalid": ('{"fault": "w", "checker": "w", "predicted": {}, "unchecked": ""}', ""),
         "crash": ("crashed: exit status -11", "refused"),
     }
 
     counts = count("r", {k: v[0] for k, v in results.items()}, {k: v[1] for k, v in results.items()})
 
-    assert (2, 1, ["missed: refused"], 1) == (counts.found, counts.undecided, counts.misses, counts.checker_refuses)
-    assert (1, ["false: y"], False) == (counts.loads, counts.false_alarms, counts.is_good)
+    assert (2, 1, ["missed: refused (onnx.checker: z)"], 1) == (
+        counts.found,
+        counts.undecided,
+        counts.misses,
+        counts.checker_refuses,
+    )
+    assert (3, ["false: y", "own: w"], 1) == (counts.loads, counts.false_alarms, counts.invalid)
+    assert not counts.is_good
+
+
+def test_mutants_that_the_checker_refuses_must_be_found() -> None:
+    """One missed mutant of many is accepted, unless `onnx.checker` refuses it."""
+    counts = MutantCounts("r", found=999, misses=["x"])
+    assert counts.is_good
+
+    counts.checker_refuses = 1
+
+    assert not counts.is_good
