@@ -278,8 +278,13 @@ def list_alternative_settings(
     guesses += [dict.fromkeys(first, 1) | defaults | {name: 1} for name in rest[:MAX_SINGLE_AXES] if len(rest) > 1]
     for guess in guesses:
         setting = resolve_settings(inputs, sizes, {**guess, **states.sizes})[0]
-        if max(count_elements(resolve_shape(value, setting)) for value in inputs) <= MAX_PROBE_ELEMENTS:
+        if is_small(inputs, setting):
             yield setting
+
+
+def is_small(inputs: Sequence[ValueInfo], setting: Mapping[str, int]) -> bool:
+    """Return whether inputs of these sizes are small enough for an attempt."""
+    return max(count_elements(resolve_shape(value, setting)) for value in inputs) <= MAX_PROBE_ELEMENTS
 
 
 def vary_setting(
@@ -290,10 +295,13 @@ def vary_setting(
 ) -> tuple[dict[str, int], ...]:
     """Return the setting `base`, those for the other configured sizes, and `base` with other sizes of the leading axes.
 
-    Axes with the same size as a leading axis also change, because the model may require equal sizes.
+    Axes with the same size as a leading axis also change, because the model may require equal sizes. A leading axis
+    without a name that requires another size than 1 is not a batch axis.
     """
     guesses = {name: base[name] for name in list_guessed_axes(inputs, sizes)}
-    tied = {guesses[name] for name in list_leading_axes(inputs, states) if name in guesses}
+    leading = [name for name in list_leading_axes(inputs, states) if name in guesses]
+    named = {dim for value in inputs for dim in value.shape or ()}
+    tied = {guesses[name] for name in leading if name in named or guesses[name] == LEADING_SIZES[0]}
     free = {name: size for name, size in guesses.items() if name not in states.sizes}
     changed = {name: 3 if size == 1 else 2 * size for name, size in free.items() if size in tied}
     settings = resolve_settings(inputs, sizes, guesses)

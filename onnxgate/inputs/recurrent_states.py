@@ -37,7 +37,7 @@ def find_state_axes(inputs: Sequence[ValueInfo], graph: DataflowGraph) -> StateA
     for node in graph.nodes(STATE_INPUTS):
         for position in STATE_INPUTS[node.op_type]:
             name = node.input[position] if position < len(node.input) else ""
-            for origin, kinds in _find_origins(name, _list_kinds(node, position), graph):
+            for origin, kinds in find_origins(name, _list_kinds(node, position), graph):
                 value = named.get(origin)
                 if value is not None and value.shape is not None and len(value.shape) == len(kinds):
                     _add_axes(value, kinds, _list_sizes(node, graph), found)
@@ -74,7 +74,7 @@ def _list_sizes(node: NodeProto, graph: DataflowGraph) -> dict[AxisKind, int]:
     return sizes | {"features": features} if isinstance(features, int) and features > 0 else sizes
 
 
-def _find_origins(
+def find_origins(
     name: str, kinds: tuple[AxisKind, ...], graph: DataflowGraph, steps: int = _MAX_STEPS
 ) -> Iterator[tuple[str, tuple[AxisKind, ...]]]:
     """Yield the name and the axes of each value that a value is a part of, also through both branches of an `If`."""
@@ -83,13 +83,13 @@ def _find_origins(
         position = list(node.output).index(name)
         for body in iter_node_subgraphs(node):
             if position < len(body.output):
-                yield from _find_origins(body.output[position].name, kinds, graph, steps // 2)
+                yield from find_origins(body.output[position].name, kinds, graph, steps // 2)
         return
     before = _undo(node, kinds, graph) if node is not None and node.input and steps else None
     if node is None or before is None:
         yield name, kinds
     else:
-        yield from _find_origins(node.input[0], before, graph, steps - 1)
+        yield from find_origins(node.input[0], before, graph, steps - 1)
 
 
 def _undo(node: NodeProto, kinds: tuple[AxisKind, ...], graph: DataflowGraph) -> tuple[AxisKind, ...] | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from tests.harness.models import parse, write
 from tests.harness.repositories.checkout import commit
@@ -97,3 +99,69 @@ def test_dimensions(repository: Repository) -> None:
     }
     assert report["undecided"] == []
     assert len(report["findings"]) == len(findings)
+
+
+# All axes are unnamed. The weights w1 and w2 consist of ones and have these shapes.
+UNNAMED: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
+    "add": ("(float[b, t, f] x) => (float[o, p, q] y) { y = Add(x, w1) }", {"w1": (1, 77, 24)}),
+    "attention": (
+        "(float[b, h, s, d] x, float[b2, h2, p, d2] past, float[b3, h3, s3, t] mask) => (float[o, q, r, u] y) {"
+        " all = Concat<axis = 2>(past, x)  k = Transpose<perm = [0, 1, 3, 2]>(all)  m = MatMul(x, k)  n = Add(m, mask)"
+        "  a = Softmax<axis = -1>(n)  y = MatMul(a, all) }",
+        {},
+    ),
+    "cache": ("(float[n, h, d] x, float[m, g, e] z) => (float[o, p, q] y) { y = ScatterND(x, i, z) }", {}),
+    "concat": (
+        "(float[b, c, h, w] x) => (float[o, p, q, r] y) { y = Concat<axis = 0>(x, w1) }",
+        {"w1": (1, 2, 20, 30)},
+    ),
+    "convolution": ("(float[b, c, h, w] x) => (float[o, p, q, r] y) { y = Conv(x, w1) }", {"w1": (2, 3, 150, 1)}),
+    "einsum": (
+        '(float[b, t, f] x) => (float[o, p, q] y) { y = Einsum<equation = "bij,jk->bik">(x, w1) }',
+        {"w1": (23, 5)},
+    ),
+    "gru": (
+        "(float[t, b, f] x, float[d, c, g] h) => (float[o, p, q, r] y) { y = GRU<hidden_size = 4>(x, w1, w2, , , h) }",
+        {"w1": (1, 12, 7), "w2": (1, 12, 4)},
+    ),
+    "groups": ("(float[b, c, t] x) => (float[o, p, q] y) { y = Conv<group = 2>(x, w1) }", {"w1": (6, 5, 3)}),
+    "picture": (
+        "(float[b, c, h, w] x) => (float[o, p] y) { v = Conv(x, w1)  f = Flatten(v)  y = Gemm(f, w2) }",
+        {"w1": (4, 1, 3, 3), "w2": (2704, 3)},
+    ),
+    "reshape": (
+        "(float[b, t, f] x) => (float[o, p] y) { r = Reshape(x, s)  y = MatMul(r, w1) }",
+        {"w1": (84, 3)},
+    ),
+    "two": (
+        "(float[b, f] x, float[c, g] z) => (float[o, p] y)"
+        " { a = MatMul(x, w1)  d = MatMul(z, w2)  y = Concat<axis = 1>(a, d) }",
+        {"w1": (37, 4), "w2": (53, 4)},
+    ),
+}
+
+
+def _unnamed(name: str) -> onnx.ModelProto:
+    text, weights = UNNAMED[name]
+    model = parse(f"g {text}")
+    for value in model.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.ClearField("dim_param")
+    constants = {name: np.ones(shape, np.float32) for name, shape in weights.items()}
+    constants |= {"i": np.array([[2], [5]]), "s": np.array([-1, 84])}
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    return model
+
+
+def test_sizes_of_unnamed_axes(command: Repository, tmp_path: Path) -> None:
+    """They follow from weights, recurrent operators and error texts, so that no model is undecided."""
+    made = command.at(tmp_path / "unnamed")
+    for name in UNNAMED:
+        write(made.folder / "models" / f"{name}.onnx", _unnamed(name))
+    made.write("onnxgate.toml", CONFIG.partition("[[model]]")[0].replace(', "wide/*.onnx"', ""))
+    commit(made.folder)
+    made.run("lock")
+    report = made.report("--stage", "runtime", status=0)
+
+    assert report["undecided"] == []
+    assert report["findings"] == []

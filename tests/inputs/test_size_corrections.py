@@ -29,6 +29,22 @@ TEXTS = {
     "Scale and (optional) bias must match X.shape[axis:] or be NumPy-broadcastable to it. X.shape={1,96,64}"
     " scale.shape={7} bias.shape={} and axis=2": ({"t": 96, "f": 64}, {"t": 96, "f": 7}),
     "GEMM: Dimension mismatch, W: {320,64} K: 640 N:64": ({"n": 1, "f": 64}, {"n": 1, "f": 32}),
+    "GEMM: Dimension mismatch, W: {2704,64} K: 15376 N:64": ({"n": 1, "h": 64, "w": 64}, {"n": 1, "h": 27, "w": 27}),
+    "Input channels C is not equal to kernel channels * group. C: 96 kernel channels: 5 group: 2": (
+        {"n": 1, "f": 96},
+        {"n": 1, "f": 10},
+    ),
+    "running Conv node. Name:'' Status Message: Invalid input shape: {64,96}": (
+        {"n": 1, "c": 3, "h": 64, "w": 96},
+        {"n": 1, "c": 3, "h": 256, "w": 384},
+    ),
+    "Einsum operands could not be broadcast together. Please check input shapes/equation provided.Input shape of"
+    " operand 1 is incompatible in the dimension 0. The shape is: {23,5}Another operand has a dim value of 64 in the"
+    " same dimension": ({"n": 1, "f": 64}, {"n": 1, "f": 23}),
+    "updates tensor should have shape equal to indices.shape[:-1] + data.shape[indices.shape[-1]:]. updates shape:"
+    " {1,96,64}, indices shape: {2,1}, data shape: {1,96,64}": ({"u": 1, "f": 96}, {"u": 2, "f": 96}),
+    "running ScatterND node. Name:'' Status Message: invalid indice found, indice = 5": ({"u": 2}, {"u": 6}),
+    "indices element out of data bounds, idx=9 must be within the inclusive range [-4,3]": ({"t": 4}, {"t": 10}),
 }
 
 
@@ -37,17 +53,17 @@ def test_texts_suggest_sizes(text: str) -> None:
     """The first suggestion replaces the size in the text by the required one, or scales the size that led to it."""
     setting, expected = TEXTS[text]
 
-    assert list_corrections(text, setting, list(setting))[0] == expected
+    assert list_corrections(text, setting, list(setting)).take() == expected
 
 
 def test_only_the_named_axes_change() -> None:
     """Axes whose sizes are configured stay as they are."""
     text = "Input initial_h must have shape {1,1,128}. Actual:{1,96,128}"
 
-    assert list_corrections(text, {"n": 96, "t": 96}, ["t"]) == [{"n": 96, "t": 1}]
+    assert list_corrections(text, {"n": 96, "t": 96}, ["t"]).replaced == [{"n": 96, "t": 1}]
 
 
 @pytest.mark.parametrize("text", ["no sizes at all", f"mismatched dimensions of 4 and {MAX_SIZE + 1}", "{0} {0}"])
 def test_texts_without_usable_sizes(text: str) -> None:
     """A text without sizes, or with sizes that are too large, suggests nothing."""
-    assert list_corrections(text, {"n": 4}, ["n"]) == []
+    assert list_corrections(text, {"n": 4}, ["n"]).take() is None

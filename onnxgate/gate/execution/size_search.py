@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.core.findings import runtime_sort_key
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
 from onnxgate.inputs.axis_sizes import (
     StateAxes,
+    is_small,
     list_alternative_settings,
     list_guessed_axes,
     list_leading_axes,
+    name_axes,
     vary_setting,
 )
 from onnxgate.inputs.dataflow import DataflowGraph
-from onnxgate.inputs.recurrent_states import find_state_axes
-from onnxgate.inputs.size_corrections import list_corrections
-from onnxgate.model.facts import ModelFacts
+from onnxgate.inputs.recurrent_states import AxisKind, find_origins, find_state_axes
+from onnxgate.inputs.size_corrections import Corrections, list_corrections
+from onnxgate.model.facts import Dim, ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.stages.runtime import ObservedRun
 
-MAX_CORRECTIONS = 16
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+MAX_CORRECTIONS = 32
 """Maximum number of settings from error texts that are tried."""
 
 MAX_WEIGHT_SETTINGS = 8
 """Maximum number of settings from the sizes of weights that are tried."""
 WEIGHT_AXES = {"MatMul": -2, "BatchNormalization": -1}
 """Axis of the weight that must have the size of an axis of the data. Source: operator specifications of ONNX 1.21."""
+
+MAX_MATMUL_RANK = 5
+"""Maximum rank of the data of `MatMul` nodes for which the multiplied axis is found."""
 
 Setting = Mapping[str, int]
 Attempt = Callable[[str, Setting], Sequence[ObservedRun]]
@@ -57,7 +69,8 @@ def find_sizes(
     if not failing:
         return search.replace_variations(eager)
     found = search.find(len(failing))
-    return vary_setting(facts.inputs, model.settings.sizes, found, states) if found is not None else ()
+    required = msgspec.structs.replace(states, sizes={**states.sizes, **search.multiplied})
+    return vary_setting(facts.inputs, model.settings.sizes, found, required) if found is not None else ()
 
 
 def _list_failing_bases(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> list[str]:
@@ -95,7 +108,7 @@ class _SizeSearch:
         self._facts, self._sizes, self._states, self._ran, self._attempt = facts, sizes, states, ran, attempt
         self._guessed = list_guessed_axes(facts.inputs, sizes)
         self._newest = find_newest(ran)
-        self._corrections: list[dict[str, int]] = []
+        self._corrections = Corrections([], [], [], [])
         self._tried: list[Setting] = []
         self._count = 0
 
@@ -146,18 +159,22 @@ class _SizeSearch:
         results = [(case, result) for _, case, result in case_results(self._ran)]
         completed = [case for case, result in results if result.failure is None]
         self._tried = [case.sizes for case, result in results if result.failure is not None]
-        for case, result in reversed(results):  # the sizes suggested last are tried first
-            if result.failure is not None and case.origin == "generated":
-                self._correct(result.failure.text, case.sizes)
         yield from self._select(dict(case.sizes) for case in sorted(completed, key=_is_not_from_source) if case.sizes)
+        multiplied = {**results[0][0].sizes, **self.multiplied}
+        if multiplied in self._tried:
+            for case, result in reversed(results):  # the sizes suggested last are tried first
+                if result.failure is not None and case.origin == "generated":
+                    self._correct(result.failure.text, case.sizes)
+        else:
+            yield from self._select([multiplied])
         yield from self._select(self._take_corrections())
-        yield from self._select(self._list_weight_settings(dict(results[0][0].sizes)))
+        yield from self._select(self._list_weight_settings(multiplied))
         for setting in list_alternative_settings(self._facts.inputs, self._sizes, self._states):
             yield from self._select([setting])
             yield from self._select(self._take_corrections())
 
     def _list_weight_settings(self, base: dict[str, int]) -> list[dict[str, int]]:
-        """Return settings with the size of a weight for one axis, since some error texts do not contain this size."""
+        """Return settings with the sizes of weights, since some error texts do not contain them."""
         nodes = self._graph.nodes(WEIGHT_AXES)
         dims = ((self._graph.dims(node.input[1]) or (), WEIGHT_AXES[node.op_type]) for node in nodes)
         sizes = dict.fromkeys(shape[axis] for shape, axis in dims if len(shape) >= abs(axis))
@@ -166,21 +183,47 @@ class _SizeSearch:
         settings = [{**base, name: size} for size in sizes if isinstance(size, int) and size for name in inner]
         return settings[:MAX_WEIGHT_SETTINGS]
 
+    @functools.cached_property
+    def multiplied(self) -> dict[str, int]:
+        """Return the required sizes of guessed axes that `MatMul` and `Conv` nodes multiply by a weight."""
+        named = {value.name: name_axes(value) for value in self._facts.inputs}
+        found: dict[str, int] = {}
+        for node in self._graph.nodes(("MatMul", "Conv")):
+            for size, kinds in _list_multiplied(node, self._graph.dims(node.input[1]) or ()):
+                for origin, parts in find_origins(node.input[0], kinds, self._graph):
+                    axes = named.get(origin, ())
+                    axis = axes[parts.index("features")] if len(axes) == len(parts) and "features" in parts else ""
+                    found |= {name: size for name in self._guessed if name == axis}
+        return found
+
     def _select(self, settings: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
         for setting in settings:
-            if setting not in self._tried:
+            if setting not in self._tried and is_small(self._facts.inputs, setting):
                 self._tried.append(setting)
                 yield setting
 
     def _take_corrections(self) -> Iterator[dict[str, int]]:
-        while self._corrections and self._count < MAX_CORRECTIONS:
+        while self._count < MAX_CORRECTIONS and (setting := self._corrections.take()) is not None:
             self._count += 1
-            yield self._corrections.pop(0)
+            yield setting
 
     def _correct(self, text: str, setting: Setting) -> None:
-        """Add the settings that an error text suggests before all others."""
-        suggested = list_corrections(text, setting, self._guessed)
-        self._corrections = [*suggested, *(it for it in self._corrections if it not in suggested)]
+        """Add the settings that an error text suggests before all others of their kind."""
+        kinds = zip(list_corrections(text, setting, self._guessed), self._corrections, strict=True)
+        self._corrections = Corrections(*([*new, *(it for it in known if it not in new)] for new, known in kinds))
+
+
+def _list_multiplied(node: NodeProto, weight: Sequence[Dim]) -> Iterator[tuple[int, tuple[AxisKind, ...]]]:
+    """Yield the size that a weight requires, and the axes of the data, for each possible rank."""
+    size = weight[1] if node.op_type == "Conv" and len(weight) > 1 else weight[-2] if len(weight) > 1 else 0
+    if not isinstance(size, int) or size < 1:
+        return
+    other: AxisKind = "other"
+    if node.op_type == "Conv":
+        groups = next((int(attribute.i) for attribute in node.attribute if attribute.name == "group"), 1)
+        yield size * groups, (other, "features", *[other] * (len(weight) - 2))
+    else:
+        yield from ((size, (*[other] * count, "features")) for count in range(1, MAX_MATMUL_RANK))
 
 
 def _differs_only(sizes: Setting, base: Setting, axes: Sequence[str]) -> bool:
