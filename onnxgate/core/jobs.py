@@ -162,6 +162,7 @@ class Export(Message, frozen=True, kw_only=True, tag="export", tag_field="kind")
     external_data: bool = False
     export: bool = True  # False: only the eager outputs are needed
     float64: bool = True
+    half_weights: tuple[str, ...] = ()  # SHA-256 of float16 weights in the model; rounded in the source for `float64`
     eager: bool = True  # False: only the file is needed
     seed: int = 0  # seed of all random number generators
     committed: str = ""  # absolute path of the model that the export is compared with; may not exist
@@ -280,7 +281,8 @@ class ExportResult(Message, frozen=True, kw_only=True, tag="export", tag_field="
     sample: tuple[str, ...] = ()  # the source's own example inputs, flattened, tensors only; absolute .npy paths
     eager: tuple[CaseResult, ...] = ()  # one per case, then one for the sample
     eager64: tuple[CaseResult, ...] = ()
-    half_weights: tuple[str, ...] = ()  # SHA-256 of the source's float16 weights; with `eager64` only
+    half_weights: tuple[str, ...] = ()  # SHA-256 of float16 weights in the source of `eager64`, as exporters store them
+    is_half: bool = False  # whether the source has float16 weights
     eager_reason: str = ""  # why eager outputs are missing
     details: ExportDetails = ExportDetails()  # details of the export that the file does not contain
     log: str = ""  # tail of what the exporter printed

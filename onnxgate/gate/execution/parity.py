@@ -49,6 +49,7 @@ from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by_size
 from onnxgate.model.subgraphs.node_context import find_source_line
+from onnxgate.model.subgraphs.widened_models import hash_half_weights
 from onnxgate.numerics.agreement import NoiseMeasurement
 from onnxgate.numerics.streams import MAPPED_BYTES, load_array, save_chunks
 from onnxgate.project.config.project import Project, SelectedModel
@@ -163,14 +164,15 @@ class OutputComparer:
         widened = WidenedComparison(lambda planned, job: self.submit(planned, job, None), self.place)
         path, cases = started.prepared.planned.model.absolute, started.prepared.fed.cases
         try:
-            differences = widened.compare(path, planned, cases, self._run_in_float64(started))
-        except UnmeasurableError as error:
+            source = self._run_in_float64(started, hash_half_weights(path))
+            differences = widened.compare(path, planned, cases, source)
+        except (UnmeasurableError, OSError, ValueError) as error:
             reason = f"differences within float16 rounding were not examined: {error}"
             return (), (IncompleteCheck(Stage.PARITY, model.path, latest.runtime, reason, by_design=True),)
         return (msgspec.structs.replace(latest, differences=differences),) if differences else (), ()
 
-    def _run_in_float64(self, started: StartedModel) -> Observation:
-        """Run the source in its own precision and in float64."""
+    def _run_in_float64(self, started: StartedModel, half_weights: tuple[str, ...] = ()) -> Observation:
+        """Run the source in its own precision and in float64; in float64, with the float16 weights of the model."""
         exporting = started.prepared.exporting
         if exporting is None or exporting.planned.source is None:
             raise UnmeasurableError("it was not exported in this check")
@@ -183,6 +185,7 @@ class OutputComparer:
             export=False,
             eager=True,
             float64=True,
+            half_weights=half_weights,
         )
         return self.run_in_toolchain(job)
 

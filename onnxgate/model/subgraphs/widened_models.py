@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,27 @@ if TYPE_CHECKING:
 MAX_MODEL_BYTES = 1 << 29
 """Maximum size of a float16 model in bytes; the copy is twice as large, and at most 2 GiB."""
 
+MAX_ROWS = 4096
+"""Maximum number of rows or columns of a weight that are hashed, as in `torch_eager.py` of the worker."""
+
 _EXACT_BITS = 0b111111
 """Lowest bits of a float16 number. They are 0 in constants that float16 represents exactly, such as 0.5, 3 or 100, but
 not in the square root of 2, whose lowest 3 bits are 0."""
+
+
+_HEAD_SIZES = (2, *range(8, 257, 8))
+_KNOWN_CONSTANTS = np.array(
+    [1.702, 0.044715, (2 / np.pi) ** 0.5, *(size**power for size in _HEAD_SIZES for power in (0.5, -0.5, 0.25, -0.25))]
+)
+"""Constants of approximations of GELU, and roots of the sizes of attention heads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """Change of rounded weights and constants by up to `steps` float16 steps."""
+
+    steps: float
+    seed: int
 
 
 def load_with_weights(model: Path, max_bytes: int) -> ModelProto | None:
@@ -47,11 +66,15 @@ def load_with_weights(model: Path, max_bytes: int) -> ModelProto | None:
     return proto
 
 
-def write_widened_model(model: Path, path: Path, exact: Collection[str] | None = None) -> bool:
+def write_widened_model(
+    model: Path, path: Path, exact: Collection[str] = (), *, restore: bool = False, rounding: Rounding | None = None
+) -> bool:
     """Write a copy of a float16 model that computes in float32; return False if the model is too large.
 
-    `exact` contains the SHA-256 of weights of the source. If given, the numbers in other weights and in constants,
-    which exporters compute and round, are replaced by neighboring float16 numbers. This shows the effect of rounding.
+    `exact` contains the SHA-256 of weights of the source. Other weights and constants were computed and rounded by a
+    tool. With `restore`, those that are a rounded usual constant, such as the square root of 2, are replaced by it.
+    With `rounding`, all others are changed, and the weights in `exact` by one float32 step, to show the effect of
+    rounding.
 
     Raises:
         OSError: the model cannot be read, or the disk is full.
@@ -60,7 +83,7 @@ def write_widened_model(model: Path, path: Path, exact: Collection[str] | None =
     proto = load_with_weights(model, MAX_MODEL_BYTES)
     if proto is None:
         return False
-    _Widening(exact).widen(proto)
+    _Widening(exact, restore, rounding).widen(proto)
     path.write_bytes(proto.SerializeToString())
     return True
 
@@ -68,8 +91,10 @@ def write_widened_model(model: Path, path: Path, exact: Collection[str] | None =
 class _Widening:
     """Replaces the type float16 with float32 in the types, weights and attributes of a model."""
 
-    def __init__(self, exact: Collection[str] | None) -> None:
+    def __init__(self, exact: Collection[str], restore: bool, rounding: Rounding | None) -> None:
         self._exact = exact
+        self._restore = restore
+        self._rounding = rounding
 
     def widen(self, proto: ModelProto) -> None:
         self._graph(proto.graph)
@@ -92,9 +117,13 @@ class _Widening:
         if tensor.data_type != TensorProto.FLOAT16:
             return
         values = numpy_helper.to_array(tensor)
-        if self._exact is not None and not _is_exact(values, self._exact):
-            values = _change_rounding(values)
-        tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float32), tensor.name))
+        wide, is_exact = values.astype(np.float32), _is_exact(values, self._exact)
+        known = _find_known_constant(values) if self._restore and not is_exact else None
+        if known is not None:
+            wide = np.full_like(wide, known)
+        elif self._rounding is not None:
+            wide = _change_last_bit(wide, self._rounding) if is_exact else _change_rounding(values, self._rounding)
+        tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
 
     def _nodes(self, nodes: Iterable[NodeProto]) -> None:
         for attribute in (attribute for node in nodes for attribute in node.attribute):
@@ -106,20 +135,70 @@ class _Widening:
                 self._graph(graph)
 
 
+def hash_half_weights(model: Path) -> tuple[str, ...]:
+    """Return the SHA-256 of each float16 weight and constant of a model, and of its rows and columns.
+
+    Raises:
+        OSError: the model cannot be read.
+        ValueError: the model or its external data is invalid.
+    """
+    proto = load_with_weights(model, MAX_MODEL_BYTES)
+    hashes: set[str] = set()
+    for tensor in _list_half_tensors(proto.graph) if proto is not None else ():
+        values = numpy_helper.to_array(tensor)
+        hashes |= {_hash(values), *map(_hash, _list_rows(values)), *map(_hash, _list_columns(values))}
+    return tuple(sorted(hashes))
+
+
+def _list_half_tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from (tensor for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT16)
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        if attribute.type == AttributeProto.TENSOR and attribute.t.data_type == TensorProto.FLOAT16:
+            yield attribute.t
+        for subgraph in (*attribute.graphs, *([attribute.g] if attribute.type == AttributeProto.GRAPH else [])):
+            yield from _list_half_tensors(subgraph)
+
+
 def _is_exact(values: Array, exact: Collection[str]) -> bool:
-    """Return whether the source contains the weight, or each of its rows, such as the positions of an embedding."""
-    rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 and values.size else ()
-    return _hash(values) in exact or (len(rows) > 0 and all(_hash(row) in exact for row in rows))
+    """Return whether the source contains the weight, or each of its rows or columns, such as rows of an embedding."""
+    return _hash(values) in exact or any(
+        len(parts) > 0 and all(_hash(part) in exact for part in parts)
+        for parts in (_list_rows(values), _list_columns(values))
+    )
+
+
+def _list_rows(values: Array) -> Sequence[Array]:
+    if values.ndim < 2 or not values.size or values.size // values.shape[-1] > MAX_ROWS:
+        return ()
+    return list(values.reshape(-1, values.shape[-1]))
+
+
+def _list_columns(values: Array) -> Sequence[Array]:
+    return _list_rows(values.T) if values.ndim == 2 else ()
 
 
 def _hash(values: Array) -> str:
     return hashlib.sha256(values.tobytes()).hexdigest()
 
 
-def _change_rounding(values: Array) -> Array:
-    """Replace numbers that may be rounded by one of their two neighbors."""
-    target = np.random.default_rng(0).choice(np.array([np.inf, -np.inf], np.float16), values.shape)
+def _find_known_constant(values: Array) -> float | None:
+    """Return the constant that a tensor with one element is rounded from."""
+    if values.size != 1:
+        return None
+    known = _KNOWN_CONSTANTS[_KNOWN_CONSTANTS.astype(np.float16) == values.reshape(())]
+    return float(known[0]) if known.size else None
+
+
+def _change_rounding(values: Array, rounding: Rounding) -> Array:
+    """Return float32 numbers that may have been rounded to these float16 numbers."""
     with np.errstate(over="ignore"):
-        neighbor = np.nextafter(values, target)
-    is_rounded = (values.view(np.uint16) & _EXACT_BITS) != 0
-    return np.asarray(np.where(is_rounded & np.isfinite(neighbor), neighbor, values))
+        step = np.abs(np.spacing(values)).astype(np.float32)
+    is_rounded = ((values.view(np.uint16) & _EXACT_BITS) != 0) & np.isfinite(step)
+    change = np.random.default_rng(rounding.seed).uniform(-rounding.steps, rounding.steps, values.shape)
+    return values.astype(np.float32) + np.where(is_rounded, step * change.astype(np.float32), np.float32(0))
+
+
+def _change_last_bit(values: Array, rounding: Rounding) -> Array:
+    """Replace each number except 0 by one of its two neighbors."""
+    target = np.random.default_rng(rounding.seed).choice(np.array([np.inf, -np.inf], values.dtype), values.shape)
+    return np.where(values == 0, values, np.nextafter(values, target))

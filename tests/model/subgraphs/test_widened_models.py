@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import onnx.checker
+import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxgate.model.subgraphs.widened_models import write_widened_model
+from onnxgate.model.subgraphs.widened_models import Rounding, hash_half_weights, write_widened_model
 from tests.harness.models import parse
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float16[N] x, bool go) => (float16[N] y) <float16[1] w = {11878}> {
@@ -42,39 +49,76 @@ def test_every_float16_becomes_float32(tmp_path: Path) -> None:
     }
 
 
-def test_only_weights_of_the_source_are_exact(tmp_path: Path) -> None:
-    """Weights that are not in the source change by one float16 step, except for exact numbers such as 3 and 0.5.
+def widen(folder: Path, graph: str, *exact: Array, **options: Any) -> tuple[list[Array], list[Array]]:
+    """Return the weights of a model, and of its copy in float32."""
+    model = parse(graph)
+    onnx.save(model, folder / "m.onnx")
+    hashes = [hashlib.sha256(np.ascontiguousarray(weight).tobytes()).hexdigest() for weight in exact]
+    write_widened_model(folder / "m.onnx", folder / "wide.onnx", hashes, **options)
+    wide = onnx.load(folder / "wide.onnx")
+    before, after = ([numpy_helper.to_array(tensor) for tensor in it.graph.initializer] for it in (model, wide))
+    return before, after
+
+
+def as_half(*bits: int) -> Array:
+    """Return float16 numbers with these bits."""
+    return np.array(bits, np.uint16).view(np.float16)
+
+
+def test_only_weights_that_are_not_in_the_source_change_by_float16_steps(tmp_path: Path) -> None:
+    """Other weights change by at most half a float16 step, except for exact numbers such as 3 and 0.5.
 
     15784 is the square root of 2, whose last bits are 0.
     """
     text = """g (float16[N, 3] x) => (float16[N, 3] y) <
         float16[3] known = {11878, 11879, 11881}, float16[3] computed = {15784, 16896, 14336}
     > { a = Mul(x, known) y = Mul(a, computed) }"""
-    model = parse(text)
-    onnx.save(model, tmp_path / "m.onnx")
-    weights = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer]
-    write_widened_model(tmp_path / "m.onnx", tmp_path / "wide.onnx", [hashlib.sha256(weights[0].tobytes()).hexdigest()])
-    wide = [numpy_helper.to_array(tensor) for tensor in onnx.load(tmp_path / "wide.onnx").graph.initializer]
+    known = as_half(11878, 11879, 11881)
+    (_, before), (exact, computed) = widen(tmp_path, text, known, rounding=Rounding(0.5, seed=0))
+    change = np.abs(computed.astype("f8") - before) / np.spacing(before)
 
-    assert weights[0].tolist() == wide[0].tolist()
-    assert [1, 0, 0] == [
-        abs(int(np.float16(b).view(np.int16)) - int(a.view(np.int16))) for a, b in zip(weights[1], wide[1], strict=True)
-    ]
+    assert np.full(3, 1.0).tolist() == (np.abs(exact - known.astype("f4")) / np.spacing(known.astype("f4"))).tolist()
+    assert [True, False, False] == (change > 0).tolist()
+    assert change.max() <= 0.5
 
 
-def test_selected_rows_of_the_source_are_exact(tmp_path: Path) -> None:
-    """A constant that consists of rows of an embedding, which a fixed shape selects, is not changed."""
-    text = """g (float16[2, 2] x) => (float16[2, 2] y)
-        <float16[2, 2] w = {11878, 11879, 11881, 11883}> { y = Add(x, w) }"""
-    model = parse(text)
-    onnx.save(model, tmp_path / "m.onnx")
-    (weight,) = map(numpy_helper.to_array, model.graph.initializer)
-    exact = [hashlib.sha256(row.tobytes()).hexdigest() for row in weight]
-    write_widened_model(tmp_path / "m.onnx", tmp_path / "wide.onnx", exact)
-    write_widened_model(tmp_path / "m.onnx", tmp_path / "changed.onnx", exact[:1])
-    wide, changed = (
-        numpy_helper.to_array(onnx.load(tmp_path / name).graph.initializer[0]) for name in ("wide.onnx", "changed.onnx")
+EMBEDDING = (
+    "g (float16[2, 2] x) => (float16[2, 2] y) <float16[2, 2] w = {11878, 11879, 11881, 11883}> { y = Add(x, w) }"
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_exact"),
+    [
+        ([as_half(11878, 11879), as_half(11881, 11883)], True),
+        ([as_half(11878, 11881), as_half(11879, 11883)], True),
+        ([as_half(11878, 11879)], False),
+    ],
+    ids=["rows", "columns", "one row"],
+)
+def test_rows_and_columns_of_the_source_are_exact(tmp_path: Path, parts: list[Array], is_exact: bool) -> None:
+    """Selected rows of an embedding, and parts of a transposed matrix, are weights of the source."""
+    (before,), (after,) = widen(tmp_path, EMBEDDING, *parts, rounding=Rounding(0.5, seed=0))
+
+    assert is_exact == np.allclose(before.astype("f4"), after, rtol=1e-6, atol=0.0)
+
+
+def test_rounded_constants_are_restored(tmp_path: Path) -> None:
+    """The rounded square root of 2 becomes the square root of 2, unless the source contains the rounded number."""
+    text = "g (float16[N] x) => (float16[N] y) <float16[1] w = {15784}> { y = Div(x, w) }"
+    _, (restored,) = widen(tmp_path, text, restore=True, rounding=Rounding(0.5, seed=0))
+    _, (exact,) = widen(tmp_path, text, as_half(15784), restore=True)
+
+    assert [np.float32(2**0.5)] == restored.tolist()
+    assert [np.float32(np.float16(2**0.5))] == exact.tolist()
+
+
+def test_weights_are_listed_with_their_rows_and_columns(tmp_path: Path) -> None:
+    """The hashes show which weights of a source a model stores, also in parts or transposed."""
+    onnx.save(parse(EMBEDDING), tmp_path / "m.onnx")
+    stored = as_half(11878, 11879, 11881, 11883).reshape(2, 2)
+    parts = [stored, *stored, *stored.T]
+
+    assert sorted(hashlib.sha256(part.tobytes()).hexdigest() for part in parts) == sorted(
+        hash_half_weights(tmp_path / "m.onnx")
     )
-
-    assert weight.tolist() == wide.tolist()
-    assert weight.tolist() != changed.tolist()

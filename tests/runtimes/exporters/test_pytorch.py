@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from collections.abc import Iterator
@@ -719,6 +720,46 @@ def test_no_float64(project: Asker) -> None:
 
     assert outputs(result, "eager", 0)[0].tolist() == [[2.0, 2.0]]
     assert result["eager64"][0]["failure"]["source"] == "narrow.py:6"
+
+
+def test_float16_weights_of_a_model_are_rounded(project: Asker) -> None:
+    """In the float64 run, the weights that a model stores in float16 are rounded, and all others are not.
+
+    Exporters fold normalizations into convolutions, so that the stored weights are other weights.
+    """
+    project.write(
+        "rounded.py",
+        """
+        import torch
+
+        class Scale(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.stored = torch.nn.Parameter(torch.tensor([0.1, 0.3]))
+                self.other = torch.nn.Parameter(torch.tensor([0.1, 0.7]))
+
+            def forward(self, x):
+                return x * self.stored, x * self.other
+
+        def build():
+            return Scale(), (torch.ones(2),)
+
+        def folded():
+            model = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 2, bias=False), torch.nn.BatchNorm1d(1)).half().eval()
+            torch.nn.init.constant_(model[0].weight, 0.1)
+            return model, (torch.ones(1, 1, 4).half(),)
+        """,
+    )
+    stored = hashlib.sha256(np.array([0.1, 0.3], np.float16).tobytes()).hexdigest()
+    conv = hashlib.sha256(np.array([0.1, 0.1], np.float16).tobytes()).hexdigest()
+    result = project.ask("rounded.py:build", export=False, half_weights=[stored])
+    folded = project.ask("rounded.py:folded", export=False, half_weights=[conv])
+
+    assert [np.float16([0.1, 0.3]).astype("f8").tolist(), np.float32([0.1, 0.7]).astype("f8").tolist()] == [
+        output.tolist() for output in outputs(result, "eager64", 0)
+    ]
+    assert ([stored], False) == (result["half_weights"], result["is_half"])
+    assert (False, True) == (conv in folded["half_weights"], folded["is_half"])
 
 
 def test_intermediate_tensors_are_float64(project: Asker) -> None:

@@ -227,7 +227,8 @@ def _run_source(job: Wire, call: ModuleCall, result: Wire, phase: Phase) -> None
         result["input_names"], result["sample"] = [name for name, _ in pairs], [path for _, path in pairs]
     result["eager"] = torch_eager.run_cases(job, call, names, phase)
     if job["float64"]:
-        result["half_weights"] = torch_eager.hash_half_weights(call.module)
+        result["is_half"] = torch_eager.is_half(call.module)
+        result["half_weights"] = torch_eager.round_weights(call.module, set(job.get("half_weights", ())))
         result["eager64"] = torch_eager.run_cases_in_float64(job, call, names, phase)
 
 

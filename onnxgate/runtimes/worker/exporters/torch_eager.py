@@ -6,7 +6,7 @@ import contextlib
 import copy
 import hashlib
 from functools import partial
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 import torch
@@ -15,8 +15,8 @@ from torch.utils import _pytree
 from . import eager
 from .source import Phase, Wire, pluralize, seed_generators
 
-MAX_POSITIONS = 4096
-"""Maximum size of an embedding whose rows are hashed; larger ones are usually vocabularies."""
+MAX_ROWS = 4096
+"""Maximum number of rows of a weight that are hashed; larger weights are usually vocabularies."""
 
 
 class ModuleCall(NamedTuple):
@@ -137,20 +137,85 @@ def run_cases_in_float64(job: Wire, call: ModuleCall, names: Sequence[str], phas
         torch.set_default_dtype(before)
 
 
-def hash_half_weights(module: Any) -> List[str]:
-    """Return the SHA-256 of the float16 parameters and buffers, and of what exporters store instead.
+def is_half(module: Any) -> bool:
+    """Return whether the module has a float16 weight."""
+    return isinstance(module, torch.nn.Module) and any(weight.dtype == torch.float16 for weight in _weights(module))
 
-    These are transposed matrices, and the positions of small embeddings that a fixed shape selects.
+
+def _weights(module: Any) -> Tuple[Any, ...]:
+    return (*module.parameters(), *module.buffers())
+
+
+def round_weights(module: Any, stored: Set[str]) -> List[str]:
+    """Round the float32 weights that a model stores in float16 in place; return the SHA-256 of all float16 weights.
+
+    `stored` contains the SHA-256 of the model's float16 weights, and of their rows and columns.
     """
     if not isinstance(module, torch.nn.Module):
         return []
-    weights = [weight for weight in (*module.parameters(), *module.buffers()) if weight.dtype == torch.float16]
-    embeddings = [child.weight for child in module.modules() if isinstance(child, torch.nn.Embedding)]
-    rows = [
-        row for weight in embeddings if len(weight) <= MAX_POSITIONS and weight.dtype == torch.float16 for row in weight
-    ]
-    stored = (*weights, *(weight.T for weight in weights if weight.ndim == 2), *rows)
-    return sorted({hashlib.sha256(to_numpy(weight).tobytes()).hexdigest() for weight in stored})
+    embeddings = {id(child.weight) for child in module.modules() if isinstance(child, torch.nn.Embedding)}
+    folded = _find_folded_weights(module)
+    hashes: Set[str] = set()
+    for weight in _weights(module):
+        if id(weight) in folded:
+            continue
+        if weight.dtype == torch.float16:
+            hashes |= _hash_stored(weight)
+        elif weight.dtype in (torch.float32, torch.float64):
+            is_embedding = id(weight) in embeddings
+            rounded = next((half for half in _round(weight) if _is_stored(half, stored, is_embedding)), None)
+            if rounded is not None:
+                weight.data.copy_(rounded)
+                hashes |= _hash_stored(rounded)
+    return sorted(hashes)
+
+
+def _find_folded_weights(module: Any) -> Set[int]:
+    """Return the ids of weights into which exporters may fold a normalization, perhaps without an effect on float16.
+
+    A normalization with initial statistics divides by the square root of 1.00001.
+    """
+    parts = list(module.modules())
+    is_folded: Tuple[Any, ...] = ()
+    if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in parts):
+        is_folded = (torch.nn.modules.conv._ConvNd,)
+    if any(isinstance(part, torch.nn.BatchNorm1d) for part in parts):
+        is_folded = (*is_folded, torch.nn.Linear)
+    return {id(weight) for part in parts if isinstance(part, is_folded) for weight in part.parameters(recurse=False)}
+
+
+def _round(weight: Any) -> Iterator[Any]:
+    """Yield the weight in float16, first as PyTorch rounds it, then as onnxconverter-common 1.14 does."""
+    yield weight.detach().half()
+    least = weight.detach().abs().clamp(1e-7, 1e4)
+    yield torch.where(weight == 0, weight, torch.sign(weight) * least).detach().half()
+
+
+def _is_stored(half: Any, stored: Set[str], is_embedding: bool) -> bool:
+    """Return whether a model stores the weight, or all of its rows; one row of an embedding is enough."""
+    if not stored or not torch.isfinite(half).all():
+        return False
+    if not stored.isdisjoint(map(_hash, _list_layouts(half))):
+        return True
+    rows = [_hash(row) in stored for row in _list_rows(half)]
+    return any(rows) if is_embedding else len(rows) > 0 and all(rows)
+
+
+def _list_layouts(weight: Any) -> Tuple[Any, ...]:
+    return (weight, weight.T) if weight.ndim == 2 else (weight,)
+
+
+def _list_rows(weight: Any) -> Sequence[Any]:
+    return list(weight) if weight.ndim == 2 and len(weight) <= MAX_ROWS else ()
+
+
+def _hash_stored(half: Any) -> Set[str]:
+    """Return the SHA-256 of a weight, and of what exporters store instead: a transposed matrix or some of its rows."""
+    return {_hash(part) for part in (*_list_layouts(half), *_list_rows(half))}
+
+
+def _hash(tensor: Any) -> str:
+    return hashlib.sha256(to_numpy(tensor).tobytes()).hexdigest()
 
 
 def is_float(leaf: Any) -> bool:
