@@ -250,7 +250,10 @@ def _add_missing_types(request: FixRequest) -> Change | NoFix | None:
 
 
 def _correct_output_shapes(request: FixRequest) -> Change | NoFix | None:
-    """Replace declared sizes of outputs that contradict the shapes that ONNX's shape inference finds without them."""
+    """Replace declared sizes of outputs that contradict the shapes that ONNX's shape inference finds without them.
+
+    If there are none, a size that inference does not know must be the wrong one, and becomes unknown.
+    """
     outputs = read_value_infos(request.proto.graph.output)
     declared = {value.name: value for value in outputs if value.shape is not None and value.type.startswith("tensor(")}
     fixed = {
@@ -262,6 +265,9 @@ def _correct_output_shapes(request: FixRequest) -> Change | NoFix | None:
     inputs = {dim for value in read_value_infos(request.proto.graph.input) for dim in value.shape or ()}
     corrected = {name: _correct_shape(declared[name], inferred.get(name), inputs) for name in sorted(fixed)}
     changed = {name: shape for name, shape in corrected.items() if shape is not None and shape != declared[name].shape}
+    if not changed:
+        loose = {name: _forget_sizes(declared[name], inferred.get(name)) for name in sorted(fixed)}
+        changed = {name: shape for name, shape in loose.items() if corrected[name] is None and shape is not None}
     if not changed:
         unknown = [f"`{name}`" for name in sorted(fixed) if corrected[name] is None]
         hint = "export the model again with these output axes as dynamic"
@@ -320,6 +326,14 @@ def _correct_shape(declared: ValueInfo, inferred: ValueInfo | None, inputs: Cont
     if any(isinstance(was, int) and not is_known for was, _, is_known in pairs):
         return None
     return tuple(now if isinstance(was, int) else was for was, now, _ in pairs)
+
+
+def _forget_sizes(declared: ValueInfo, inferred: ValueInfo | None) -> tuple[Dim, ...] | None:
+    """Return the declared shape without the fixed sizes that inference does not know; None if it knows no rank."""
+    if declared.shape is None or inferred is None or inferred.shape is None:
+        return None
+    pairs = zip(declared.shape, inferred.shape, strict=True)
+    return tuple("?" if isinstance(was, int) and not isinstance(now, int) else was for was, now in pairs)
 
 
 def _format_dims(shape: Sequence[Dim]) -> str:

@@ -276,8 +276,16 @@ def test_types_filled(lacking: str, tmp_path: Path) -> None:
             "g (float[N, 4] x) => (int64 y) { y = NonZero (x) }",
             ("declares the shape of `y` as (2, ?) instead of ()",),
         ),
+        (
+            "g (float[N, 4] x) => (int64[2, 3] y) { y = NonZero (x) }",
+            ("declares the shape of `y` as (2, ?) instead of (2, 3)",),
+        ),
+        (
+            "g (float[N, 4] x) => (int64[2, 3] y, float[2, 4] z) { y = NonZero (x) z = Sqrt (x) }",
+            ("declares the shape of `z` as (N, 4) instead of (2, 4)",),
+        ),
     ],
-    ids=["size of the example", "rank", "fixed size", "scalar"],
+    ids=["size of the example", "rank", "fixed size", "scalar", "unknown size", "unknown size of another output"],
 )
 def test_wrong_declared_shapes_are_corrected(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
     """Wrong sizes are replaced by inferred ones; other bytes and other names stay."""
@@ -288,8 +296,8 @@ def test_wrong_declared_shapes_are_corrected(text: str, words: tuple[str, ...], 
 
 
 def test_declared_shapes_that_cannot_be_inferred_stay(tmp_path: Path) -> None:
-    """A size that depends on the data is not guessed, and a correct declaration is not changed."""
-    unknown = "g (float[N, 4] x) => (int64[2, 3] y) { y = NonZero (x) }"
+    """A shape without a known rank is not guessed, and a correct declaration is not changed."""
+    unknown = "g (float[N, 4] x, int64[K] s) => (float[2, 3] y) { y = Reshape (x, s) }"
     correct = "g (float[N, 4] x) => (float[N, 4] y) { y = Sqrt (x) }"
 
     reason = refused(OUTPUT_SHAPES, fix_request(write(tmp_path / "unknown.onnx", unknown)))
