@@ -138,6 +138,7 @@ LAZY = {
         "inputs/case_selection.py",
         "model/constant_folding.py",
         "model/quantization_parameters.py",
+        "model/local_functions.py",
         "model/validity.py",
         "model/facts.py",
         "model/reading/fact_extraction.py",

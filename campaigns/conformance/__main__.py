@@ -4,8 +4,8 @@
         [--optimization all|disabled] [--seed 0] [--count 12000]
 
 Without arguments, all corpora run on their default releases. `--releases all` selects all releases with known kernels,
-and `--list` prints every disagreement and every ignored model. `--seed` and `--count` choose the mutants. Downloads and measurements are stored in
-`ONNXGATE_CONFORMANCE_CACHE`, so that an interrupted run can continue.
+and `--list` prints every disagreement and every ignored model. `--seed` and `--count` choose the mutants. Downloads and
+measurements are stored in `ONNXGATE_CONFORMANCE_CACHE`, so that an interrupted run can continue.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from onnx import TensorProto, numpy_helper
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, Dim, count_tensor_elements
+from onnxgate.model.local_functions import inline_local_functions
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.view import GraphView, ModelView, iter_node_subgraphs
-from onnxgate.model.validity import inline_local_functions
 
 if TYPE_CHECKING:
     import onnx

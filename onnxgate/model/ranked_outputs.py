@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from onnx import ModelProto, TensorProto, checker, numpy_helper, shape_inference
 
+from onnxgate.model.local_functions import inline_local_functions
 from onnxgate.model.reading.omitted_data import find_omitted_data
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView
-from onnxgate.model.validity import inline_local_functions
 
 SELECTING_OPERATORS = frozenset({"TopK", "NonMaxSuppression", "NonZero", "Compress"})
 """Operators whose outputs are lists of selected items."""

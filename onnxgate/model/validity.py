@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from onnxgate.core.files import open_regular
 from onnxgate.model.constant_folding import can_fold, infer_folded_shapes
-from onnxgate.model.facts import (
-    DEFAULT_DOMAIN,
-    ELEMENT_TYPES,
-    MAX_ELEMENTS,
-    STRING,
-    canonical_domain,
-    count_tensor_elements,
-    element_name,
-    required_bytes,
+from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, element_name
+from onnxgate.model.local_functions import (
+    RECURSION_MESSAGE,
+    explain_unfollowed_calls,
+    find_recursive_functions,
+    format_function_key,
+    list_called_functions,
+    measure_calls,
 )
-from onnxgate.model.reading.external_data import is_external
-from onnxgate.model.reading.file_format import FileWindow, UnreadableModel
-from onnxgate.model.reading.omitted_data import OmittedData, find_omitted_data
-from onnxgate.model.reading.structure import DATA_FIELDS, RAW_DATA
-from onnxgate.model.reading.view import GraphView, ModelView, OperatorKey
+from onnxgate.model.reading.view import GraphView, ModelView
 from onnxgate.model.subgraphs.reduced_models import (
     add_missing_shapes,
     copy_for_checker,
@@ -38,9 +31,10 @@ from onnxgate.model.subgraphs.reduced_models import (
     remove_accepted_violations,
     replace_sparse_weights,
 )
+from onnxgate.model.tensor_size import check_tensor_size, has_right_raw_data
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, TensorProto, TypeProto
+    from onnx import GraphProto, ModelProto, TypeProto
 
 
 _FIRST_IR_WITH_OPSETS = 3
@@ -152,12 +146,12 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
             message = f"two initializers are named `{name}`"
             yield ModelFault(message, harmless=accepted, about="accepted" if accepted else "")
         yield from _find_mistyped_initializers(graph.proto) if view.declared else ()
-    for function in _list_called_functions(view):
+    for function in list_called_functions(view):
         for name in _find_repeated(_list_node_names(function)):
             called = format_function_key(function_key(function.proto))
             yield ModelFault(f"two nodes of its local function `{called}` are named `{name}`", name)
     for name, tensor in view.tensors:
-        is_right = not view.declared and _has_right_raw_data(tensor)  # fast path for most tensors
+        is_right = not view.declared and has_right_raw_data(tensor)  # fast path for most tensors
         if not is_right and (wrong := check_tensor_size(tensor, path)):
             accepted = bool(tensor.name) and tensor.name in list_unused_weights(view.proto.graph)
             yield ModelFault(f"tensor `{name}` {wrong}", harmless=accepted, about="accepted" if accepted else "")
@@ -166,28 +160,6 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
 def _list_node_names(graph: GraphView) -> list[str]:
     """Return the names of nodes that must be unique. Runtimes turn `Constant` nodes into initializers."""
     return [node.name for node in graph.nodes if node.name and node.operator[1] != "Constant"]
-
-
-def _list_called_functions(view: ModelView) -> list[GraphView]:
-    """Return the local functions that the main graph calls, directly or through other functions."""
-    if not view.functions:
-        return []
-    functions = {function_key(function.proto): function for function in view.functions}
-    called: dict[OperatorKey, GraphView] = {}
-    ahead = [node.operator for graph in view.graphs for node in graph.nodes]
-    while ahead:
-        key = ahead.pop()
-        if key in functions and key not in called:
-            called[key] = functions[key]
-            ahead += [node.operator for node in functions[key].all_nodes()]
-    return list(called.values())
-
-
-def _has_right_raw_data(tensor: TensorProto) -> bool:
-    """Return whether the tensor has raw data of exactly the size that its shape and type require."""
-    element = ELEMENT_TYPES.get(tensor.data_type)
-    raw = len(tensor.raw_data)
-    return bool(raw and element is not None and element.bits) and required_bytes(tensor) == raw
 
 
 def _find_missing_element_types(graph: GraphProto) -> Iterator[ModelFault]:
@@ -322,172 +294,6 @@ def _parse_checker_message(text: str) -> ModelFault | None:
     node = next((match[1].strip() for pattern in _NODE_PATTERNS if (match := re.search(pattern, text))), "")
     topic = next((topic for topic, pattern in _TOPIC_PATTERNS.items() if re.search(pattern, message)), "")
     return ModelFault(problem, node, harmless, about=topic)
-
-
-_FLOAT_FIELD, _INT32_FIELD, _INT64_FIELD, _DOUBLE_FIELD, _UINT64_FIELD = 4, 5, 7, 10, 11
-_FIELD_BY_TYPE = {
-    **dict.fromkeys((1, 14), _FLOAT_FIELD),
-    **dict.fromkeys((11, 15), _DOUBLE_FIELD),
-    7: _INT64_FIELD,
-    **dict.fromkeys((12, 13), _UINT64_FIELD),
-}
-"""Field of TensorProto that contains the data of each element type; others use `int32_data`. Source: onnx.proto."""
-_FIXED_BYTES = {_FLOAT_FIELD: 4, _DOUBLE_FIELD: 8}
-_COMPLEX_TYPES = (14, 15)
-_CHUNK_BYTES = 1024 * 1024
-_CONTINUATION_BYTES = bytes(range(0x80, 0x100))
-
-
-def check_tensor_size(tensor: TensorProto, path: Path) -> str:
-    """Describe the problem if a tensor has too little or too much data; "" if the amount is correct.
-
-    External data, tensors without data and unknown types are not checked.
-
-    Raises:
-        OSError, UnreadableModel: omitted data cannot be read from the file, or the file has changed.
-    """
-    count = count_tensor_elements(tensor)
-    if count > MAX_ELEMENTS:
-        return f"has more than {MAX_ELEMENTS:,} elements"
-    element = ELEMENT_TYPES.get(tensor.data_type)
-    if is_external(tensor) or element is None or any(dim < 0 for dim in tensor.dims):
-        return ""
-    omitted = find_omitted_data(tensor)
-    fields = {name for name in (*DATA_FIELDS.values(), "string_data") if getattr(tensor, name)}
-    if omitted and len(fields | {DATA_FIELDS[piece.field] for piece in omitted}) > 1:
-        return "stores its data in more than one field"
-    raw = sum(piece.length for piece in omitted if piece.field == RAW_DATA) or len(tensor.raw_data)
-    if not raw:
-        return _check_value_count(tensor, omitted, count, path)
-    if tensor.data_type == STRING:
-        return "has `raw_data`, which its type does not allow"
-    needed = required_bytes(tensor)
-    unit = "byte" if raw == 1 else "bytes"
-    return "" if needed in (None, raw) else f"has {raw:,} {unit}, but its shape and type require {needed:,}"
-
-
-def _check_value_count(tensor: TensorProto, omitted: Sequence[OmittedData], count: int, path: Path) -> str:
-    field = _FIELD_BY_TYPE.get(tensor.data_type, _INT32_FIELD)
-    for piece in omitted:
-        if piece.field != field or tensor.data_type == STRING:
-            return f"has `{DATA_FIELDS[piece.field]}`, which its type does not allow"
-    name = "string_data" if tensor.data_type == STRING else DATA_FIELDS[field]
-    count_in_field = len(getattr(tensor, name)) + _count_omitted_entries(omitted, field, path)
-    bits = ELEMENT_TYPES[tensor.data_type].bits
-    needed: int | None = 2 * count if tensor.data_type in _COMPLEX_TYPES else count
-    if bits in (2, 4):  # several elements share an entry
-        needed = required_bytes(tensor)
-    elif bits == 6:
-        needed = None
-    return (
-        f"has {count_in_field:,} value{'' if count_in_field == 1 else 's'}, but its shape and type require {needed:,}"
-        if count_in_field and needed not in (None, count_in_field)
-        else ""
-    )
-
-
-def _count_omitted_entries(omitted: Sequence[OmittedData], field: int, path: Path) -> int:
-    if not omitted:
-        return 0
-    if width := _FIXED_BYTES.get(field):
-        if any(piece.length % width for piece in omitted):
-            raise UnreadableModel("a corrupted model (a value in a tensor is cut off)")
-        return sum(piece.length // width for piece in omitted)
-    with open_regular(path) as file:
-        source, count = FileWindow(file), 0
-        for piece in omitted:
-            end = piece.offset + piece.length
-            if source.read(end - 1, end)[0] >= _CONTINUATION_BYTES[0]:
-                raise UnreadableModel("a corrupted model (a value in a tensor is cut off)")
-            for at in range(piece.offset, end, _CHUNK_BYTES):  # the last byte of each varint is below 128
-                count += len(source.read(at, min(at + _CHUNK_BYTES, end)).translate(None, _CONTINUATION_BYTES))
-    return count
-
-
-MAX_FUNCTION_NODES = 100_000
-"""Maximum number of nodes of a model with all function calls inlined. In larger models, calls are not followed."""
-MAX_CALL_DEPTH = 64
-"""Maximum nesting depth of function calls that are followed."""
-RECURSION_MESSAGE = "calls itself, directly or through other functions"
-
-
-class CallSize(msgspec.Struct, frozen=True):
-    """Number of nodes to which a function call expands when it is inlined, and the depth of its nested calls."""
-
-    nodes: int  # at most `MAX_FUNCTION_NODES` + 1
-    depth: int
-
-
-def measure_calls(model: ModelView) -> dict[OperatorKey, CallSize]:
-    """Return the expanded size of each local function, in linear time. Recursive functions are omitted."""
-    functions = {function_key(function.proto): function for function in model.functions}
-    sizes: dict[OperatorKey, int] = {}
-    callees: dict[OperatorKey, Counter[OperatorKey]] = {}
-    for key, function in functions.items():
-        calls = [node.operator for node in function.all_nodes()]
-        sizes[key], callees[key] = len(calls), Counter(called for called in calls if called in functions)
-    return _measure_bottom_up(sizes, callees)
-
-
-def _measure_bottom_up(
-    sizes: Mapping[OperatorKey, int], callees: Mapping[OperatorKey, Counter[OperatorKey]]
-) -> dict[OperatorKey, CallSize]:
-    """Compute the expanded size of each function from its callees; skip recursive functions and their callers."""
-    callers: dict[OperatorKey, list[OperatorKey]] = {key: [] for key in sizes}
-    waiting = {key: len(called) for key, called in callees.items()}
-    for key, called in callees.items():
-        for callee in called:
-            callers[callee].append(key)
-    ready = [key for key, count in waiting.items() if not count]
-    call_sizes: dict[OperatorKey, CallSize] = {}
-    while ready:
-        key = ready.pop()
-        inner = sum(count * call_sizes[callee].nodes for callee, count in callees[key].items())
-        depth = 1 + max((call_sizes[callee].depth for callee in callees[key]), default=0)
-        call_sizes[key] = CallSize(min(sizes[key] + inner, MAX_FUNCTION_NODES + 1), depth)
-        for caller in callers[key]:
-            waiting[caller] -= 1
-            if not waiting[caller]:
-                ready.append(caller)
-    return call_sizes
-
-
-def find_recursive_functions(model: ModelView, call_sizes: Mapping[OperatorKey, CallSize]) -> tuple[OperatorKey, ...]:
-    """Return the sorted keys of the local functions that call themselves, even indirectly, and of their callers."""
-    return tuple(sorted({function_key(function.proto) for function in model.functions} - call_sizes.keys()))
-
-
-def explain_unfollowed_calls(model: ModelView) -> str:
-    """Return the reason why a model's calls to local functions are not followed; "" if they are followed."""
-    if not model.functions:
-        return ""
-    call_sizes = measure_calls(model)
-    if unending := find_recursive_functions(model, call_sizes):
-        return f"its local function `{format_function_key(unending[0])}` {RECURSION_MESSAGE}"
-    if any(called.depth > MAX_CALL_DEPTH for called in call_sizes.values()):
-        return f"calls to its local functions are nested more than {MAX_CALL_DEPTH} levels deep"
-    calls = (node.operator for graph in model.graphs for node in graph.nodes)
-    if sum(call_sizes[key].nodes for key in calls if key in call_sizes) > MAX_FUNCTION_NODES:
-        return f"its local functions expand to more than {MAX_FUNCTION_NODES:,} nodes"
-    return ""
-
-
-def inline_local_functions(model: ModelView) -> ModelView:
-    """Return a model without local functions; the model itself if it has none or if their calls are not followed."""
-    if not model.functions or explain_unfollowed_calls(model):
-        return model
-    from onnx import checker, inliner
-
-    try:
-        return ModelView(inliner.inline_local_functions(model.proto))
-    except (checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
-        return model
-
-
-def format_function_key(key: OperatorKey) -> str:
-    """Format the name of a local function for messages."""
-    domain, name, overload = key
-    return f"{domain}.{name}" + (f":{overload}" if overload else "")
 
 
 _HOME_PATTERN = r"(?:/home/|/Users/|[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))([^/\\\s\"':]+)[/\\][^\s\"'`,;)\]]*"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
+from onnxgate.model.local_functions import explain_unfollowed_calls
 from onnxgate.model.reading.omitted_data import find_omitted_list, list_ensemble_tensors, shorten_ensembles
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.reduced_models import function_key
-from onnxgate.model.validity import explain_unfollowed_calls
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.node_traits import TraitReader, find_scalar_squeezes
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, TypedModel, TypedNode

@@ -1,0 +1,363 @@
+"""Attribute values that kernels of ONNX Runtime reject although the schemas allow them, by operator and release."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onnxgate.core.findings import version_sort_key
+from onnxgate.core.text import join_quoted
+from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.support.matching.operations import Operation
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto
+
+AttributeValue = int | float | str | tuple[int | float | str, ...] | None
+"""Value of an attribute; None if its kind is not supported or if the attribute is too long to be read."""
+AttributeValues = Mapping[str, AttributeValue]
+_ML_DOMAIN = "ai.onnx.ml"
+_NEWEST = 2**31
+
+
+class ReleaseRestriction(msgspec.Struct, frozen=True):
+    """A condition under which releases from `first` to `last` ("" means no bound) reject nodes of certain operators."""
+
+    operators: tuple[str, ...]
+    is_met: Callable[[AttributeValues], bool]
+    problem: str
+    first: str = ""
+    last: str = ""
+    attribute: str = ""  # the rejected attribute, or the first of several
+    since: int = 1  # schema versions of the operators
+    until: int = _NEWEST
+    domain: str = DEFAULT_DOMAIN
+
+    def concerns(self, operation: Operation, since: int, release: str, values: AttributeValues) -> bool:
+        """Return whether a release rejects an operation because of this restriction."""
+        return (
+            operation.name in self.operators
+            and operation.domain == self.domain
+            and self.since <= since <= self.until
+            and is_release_within(release, self.first, self.last)
+            and self.is_met(values)
+        )
+
+
+def _require(
+    operators: Sequence[str],
+    attribute: str,
+    accepted: Sequence[int | str],
+    *,
+    first: str = "",
+    since: int = 1,
+    until: int = _NEWEST,
+    domain: str = DEFAULT_DOMAIN,
+) -> ReleaseRestriction:
+    """Return the restriction that an attribute has one of the accepted values, if it is set."""
+    return ReleaseRestriction(
+        tuple(operators),
+        lambda values: values.get(attribute) is not None and values[attribute] not in accepted,
+        f"`{attribute}` must be one of {join_quoted(str(value) for value in accepted if value != '')}",
+        first=first,
+        attribute=attribute,
+        since=since,
+        until=until,
+        domain=domain,
+    )
+
+
+def number_of(values: AttributeValues, name: str, default: float) -> float:
+    """Return the value of a numeric attribute; the default if it is absent or unknown."""
+    value = values.get(name)
+    return value if isinstance(value, int | float) else default
+
+
+def _is_not_permutation(values: AttributeValues) -> bool:
+    axes = values.get("perm")
+    return isinstance(axes, tuple) and sorted(map(int, axes)) != list(range(len(axes)))
+
+
+def _has_other_directions(values: AttributeValues) -> bool:
+    names = ("directions", "scan_input_directions", "scan_output_directions")
+    lists = [listed for name in names if isinstance(listed := values.get(name), tuple)]
+    return any(direction not in (0, 1) for listed in lists for direction in listed)
+
+
+def _excludes_outside_wrongly(values: AttributeValues) -> bool:
+    mode = values.get("mode", "nearest")
+    is_smooth = mode == "cubic" or (mode == "linear" and bool(values.get("antialias")))
+    return bool(values.get("exclude_outside")) and mode is not None and not is_smooth
+
+
+def _count_ngrams_wrongly(values: AttributeValues) -> bool:
+    shortest, longest = number_of(values, "min_gram_length", 1), number_of(values, "max_gram_length", 1)
+    counts = values.get("ngram_counts")
+    too_few = isinstance(counts, tuple) and longest > len(counts)
+    return too_few or shortest < 1 or longest < shortest
+
+
+def _has_other_activations(values: AttributeValues, per_direction: int = 0) -> bool:
+    """Return whether the activations are unknown, or too many or too few unless `per_direction` is 0."""
+    names = values.get("activations")
+    if not isinstance(names, tuple) or not names:
+        return False
+    expected = per_direction * (2 if values.get("direction") == "bidirectional" else 1)
+    if expected:
+        known = [str(name).lower() in _LOWER_ACTIVATIONS for name in names]
+        return len(names) != expected or not all(known)
+    return not _ACTIVATIONS.issuperset(names)
+
+
+def is_release_within(release: str, first: str, last: str) -> bool:
+    """Return whether a release is between two releases, including them; "" means no bound."""
+    version = version_sort_key(release)
+    return (not first or version >= version_sort_key(first)) and (not last or version <= version_sort_key(last))
+
+
+_READERS: Mapping[str, Callable[[AttributeProto], AttributeValue]] = {
+    "INT": lambda proto: int(proto.i),
+    "FLOAT": lambda proto: float(proto.f),
+    "STRING": lambda proto: proto.s.decode(errors="replace"),
+    "INTS": lambda proto: tuple(proto.ints),
+    "FLOATS": lambda proto: tuple(proto.floats),
+    "STRINGS": lambda proto: tuple(text.decode(errors="replace") for text in proto.strings),
+}
+"""Functions that read the value of an attribute, by its kind."""
+
+
+def read_attribute_values(operation: Operation) -> AttributeValues:
+    """Return the values of an operation's attributes by name; None if a value is not a number or text, or unknown."""
+    from onnx import AttributeProto
+
+    values: dict[str, AttributeValue] = {}
+    for attribute in operation.attributes:
+        proto = AttributeProto.FromString(attribute.data)
+        read = _READERS.get(attribute.kind) if attribute.data else None
+        values[attribute.name] = read(proto) if read is not None else None
+    return values
+
+
+_ACTIVATIONS = frozenset(
+    (
+        *("Affine", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "ScaledTanh", "Sigmoid", "Softplus", "Softsign"),
+        *("Tanh", "ThresholdedRelu"),
+    )
+)
+_LOWER_ACTIVATIONS = frozenset(name.lower() for name in _ACTIVATIONS)
+_FLOAT16 = 10
+_FLOAT8_ELEMENTS = (17, 18, 19, 20, 24)
+_RECURRENT = ("GRU", "LSTM", "RNN")
+_PADDED = ("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv")
+_RESIZE_COORDINATES = (
+    *("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"),
+    *("tf_half_pixel_for_nn", "tf_crop_and_resize"),
+)
+_POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+ATTRIBUTE_RESTRICTIONS = (
+    ReleaseRestriction(
+        _RECURRENT,
+        lambda values: values.get("layout") == 1,
+        "`layout` = 1 is not supported",
+        attribute="layout",
+    ),
+    _require(_RECURRENT, "layout", (0, 1)),
+    ReleaseRestriction(
+        _RECURRENT,
+        lambda values: "hidden_size" not in values,
+        "`hidden_size` is required",
+        attribute="hidden_size",
+    ),
+    ReleaseRestriction(
+        ("GRU", "LSTM"),
+        lambda values: number_of(values, "hidden_size", 1) <= 0,
+        "`hidden_size` must be positive",
+        attribute="hidden_size",
+    ),
+    _require(_RECURRENT, "direction", ("forward", "reverse", "bidirectional")),
+    ReleaseRestriction(
+        ("GRU", "LSTM"),
+        lambda values: number_of(values, "clip", 1) <= 0,
+        "`clip` must be positive",
+        attribute="clip",
+    ),
+    *(
+        ReleaseRestriction(
+            (name,),
+            partial(_has_other_activations, per_direction=count),
+            "`activations` must contain known functions, and as many as the operator has",
+            attribute="activations",
+        )
+        for name, count in (("GRU", 2), ("LSTM", 3), ("RNN", 0))
+    ),
+    _require(_PADDED, "auto_pad", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")),
+    _require(("MaxPool",), "storage_order", (0, 1), first="1.29.0", since=8),
+    _require(("LpNormalization",), "p", (1, 2)),
+    ReleaseRestriction(
+        ("LRN",),
+        lambda values: number_of(values, "size", 1) <= 0 or number_of(values, "size", 1) % 2 == 0,
+        "`size` must be positive and odd",
+        attribute="size",
+    ),
+    ReleaseRestriction(
+        ("LRN",),
+        lambda values: number_of(values, "alpha", 1) <= 0 or number_of(values, "beta", 1) <= 0,
+        "`alpha` and `beta` must be positive",
+        attribute="alpha",
+    ),
+    _require(("Pad",), "mode", ("constant", "reflect", "edge", "wrap")),
+    _require(("Resize", "Upsample"), "mode", ("nearest", "linear", "cubic")),
+    _require(("Resize",), "coordinate_transformation_mode", _RESIZE_COORDINATES, since=11),
+    ReleaseRestriction(
+        ("Resize",),
+        lambda values: (
+            values.get("mode", "nearest") == "nearest"
+            and values.get("nearest_mode") not in (None, "", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+        ),
+        "`nearest_mode` must be one of `round_prefer_floor`, `round_prefer_ceil`, `floor`, `ceil`",
+        attribute="nearest_mode",
+        since=11,
+    ),
+    ReleaseRestriction(
+        ("Resize",),
+        lambda values: bool(values.get("antialias")) and values.get("mode", "nearest") == "nearest",
+        "`antialias` is not supported with `mode` = `nearest`",
+        attribute="antialias",
+        since=18,
+    ),
+    ReleaseRestriction(
+        ("Resize",),
+        _excludes_outside_wrongly,
+        "`exclude_outside` requires `mode` = `cubic`, or `linear` with `antialias`",
+        attribute="exclude_outside",
+        since=11,
+    ),
+    _require(("GridSample",), "mode", ("bilinear", "nearest", "bicubic"), until=16),
+    _require(("GridSample",), "mode", ("linear", "nearest", "cubic"), since=20),
+    _require(("GridSample",), "padding_mode", ("zeros", "border", "reflection")),
+    _require(("RoiAlign",), "mode", ("avg", "max")),
+    _require(("DepthToSpace",), "mode", ("DCR", "CRD"), since=11),
+    _require(("BitShift",), "direction", ("LEFT", "RIGHT")),
+    _require(("Mod",), "fmod", (0, 1)),
+    _require(("NonMaxSuppression",), "center_point_box", (0, 1)),
+    _require(("TensorScatter",), "mode", ("linear", "circular")),
+    *(_require(("CumSum",), name, (0, 1), first="1.27.0") for name in ("exclusive", "reverse")),
+    *(_require(("CumProd",), name, (0, 1)) for name in ("exclusive", "reverse")),
+    ReleaseRestriction(
+        ("Clip",),
+        lambda values: number_of(values, "min", -math.inf) > number_of(values, "max", math.inf),
+        "`min` must not exceed `max`",
+        attribute="min",
+        since=6,
+        until=10,
+    ),
+    ReleaseRestriction(
+        ("Transpose",),
+        _is_not_permutation,
+        "`perm` must contain each axis once",
+        attribute="perm",
+    ),
+    ReleaseRestriction(
+        ("Cast",),
+        lambda values: values.get("saturate") == 0 and values.get("to") not in (None, *_FLOAT8_ELEMENTS),
+        "`saturate` = 0 is supported only for casts to float8 types",
+        attribute="saturate",
+        first="1.18.0",
+        since=19,
+    ),
+    _require(("Cast",), "round_mode", ("up", "down", "nearest"), first="1.27.0", since=24),
+    ReleaseRestriction(
+        ("DFT",),
+        lambda values: bool(values.get("onesided")) and bool(values.get("inverse")),
+        "`onesided` and `inverse` are not supported together",
+        last="1.24.4",
+        attribute="onesided",
+    ),
+    ReleaseRestriction(
+        ("MelWeightMatrix",),
+        lambda values: values.get("output_datatype") == _FLOAT16,
+        "`output_datatype` = FLOAT16 is not supported",
+        attribute="output_datatype",
+    ),
+    ReleaseRestriction(
+        ("RotaryEmbedding",),
+        lambda values: bool(values.get("rotary_embedding_dim")) and not values.get("num_heads"),
+        "`rotary_embedding_dim` is not supported without `num_heads`",
+        first="1.23.0",
+        last="1.23.2",
+        attribute="rotary_embedding_dim",
+    ),
+    ReleaseRestriction(
+        ("RotaryEmbedding",),
+        lambda values: number_of(values, "rotary_embedding_dim", 0) < 0 or number_of(values, "num_heads", 0) < 0,
+        "`rotary_embedding_dim` and `num_heads` must not be negative",
+        first="1.26.0",
+        attribute="rotary_embedding_dim",
+    ),
+    _require(("Attention",), "qk_matmul_output_mode", (-1, 0, 1, 2, 3)),
+    ReleaseRestriction(
+        ("Attention",),
+        lambda values: number_of(values, "scale", 1) <= 0,
+        "`scale` must be positive",
+        attribute="scale",
+    ),
+    ReleaseRestriction(
+        ("Scan",),
+        _has_other_directions,
+        "directions must be 0 (forward) or 1 (reverse)",
+        attribute="scan_input_directions",
+    ),
+    ReleaseRestriction(
+        ("RegexFullMatch",),
+        lambda values: "pattern" not in values,
+        "`pattern` is required",
+        attribute="pattern",
+    ),
+    _require(("StringNormalizer",), "case_change_action", ("NONE", "LOWER", "UPPER")),
+    _require(("TfIdfVectorizer",), "mode", ("TF", "IDF", "TFIDF")),
+    ReleaseRestriction(
+        ("TfIdfVectorizer",),
+        lambda values: number_of(values, "max_skip_count", 0) < 0,
+        "`max_skip_count` must not be negative",
+        attribute="max_skip_count",
+    ),
+    ReleaseRestriction(
+        ("TfIdfVectorizer",),
+        _count_ngrams_wrongly,
+        "`min_gram_length` and `max_gram_length` must be in the range of `ngram_counts`",
+        attribute="min_gram_length",
+    ),
+    ReleaseRestriction(
+        ("TfIdfVectorizer",),
+        lambda values: not {"pool_int64s", "pool_strings"} & {name for name in values if values[name] != ()},
+        "`pool_int64s` or `pool_strings` is required",
+        attribute="pool_int64s",
+    ),
+    _require(
+        ("TreeEnsembleRegressor", "LinearRegressor"),
+        "post_transform",
+        _POST_TRANSFORMS,
+        first="1.23.0",
+        domain=_ML_DOMAIN,
+    ),
+    _require(
+        ("TreeEnsembleRegressor",),
+        "aggregate_function",
+        ("SUM", "AVERAGE", "MIN", "MAX"),
+        first="1.23.0",
+        domain=_ML_DOMAIN,
+    ),
+    _require(("TreeEnsemble",), "post_transform", range(5), domain=_ML_DOMAIN),
+    _require(("TreeEnsemble",), "aggregate_function", range(4), domain=_ML_DOMAIN),
+    _require(("SVMRegressor",), "kernel_type", ("LINEAR", "POLY", "RBF", "SIGMOID"), first="1.23.0", domain=_ML_DOMAIN),
+    _require(("Normalizer",), "norm", ("MAX", "L1", "L2"), domain=_ML_DOMAIN),
+)
+"""Attribute values that kernels reject.
+
+Source: one-node models with each string and number attribute of each operator changed, removed or out of range, loaded
+on 24 releases from 1.16.0 to 1.32.0. Releases that are not named behave as their neighbors do.
+"""
