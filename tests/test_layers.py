@@ -151,7 +151,7 @@ LAZY = {
         "stages/changes/file_comparison.py",
         "support/matching/function_bodies.py",
         "support/matching/node_traits.py",
-        "support/matching/restrictions.py",
+        "support/matching/attribute_restrictions.py",
         "support/matching/type_inference.py",
     ),
     "a static check loads nothing of workers, git, shards and ignore baselines": (

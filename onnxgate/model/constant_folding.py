@@ -244,6 +244,13 @@ def _fold_not(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | N
     return FoldedValue(tuple(int(not value) for value in inputs[0].values), inputs[0].is_scalar, _BOOL)
 
 
+def _fold_range(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    if not all(value.is_scalar and value.element == _INT64 for value in inputs):
+        return None
+    numbers = range(*(value.values[0] for value in inputs))
+    return FoldedValue(tuple(numbers)) if len(numbers) <= MAX_SMALL_ELEMENTS else None
+
+
 def _divide(dividend: int, divisor: int) -> int:
     """Divide integers and round toward zero, as ONNX does."""
     quotient = abs(dividend) // abs(divisor)
@@ -293,6 +300,7 @@ _FOLDS: Mapping[str, Fold] = {
     "Mul": _elementwise(operator.mul),
     "Not": _fold_not,
     "Or": _elementwise(operator.or_, _BOOL),
+    "Range": _fold_range,
     "Slice": _fold_slice,
     "Squeeze": _fold_squeeze,
     "Sub": _elementwise(operator.sub),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.model.constant_folding import can_fold, infer_folded_shapes
-from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, element_name
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, element_name
 from onnxgate.model.local_functions import (
     RECURSION_MESSAGE,
     explain_unfollowed_calls,
@@ -163,10 +163,18 @@ def _list_node_names(graph: GraphView) -> list[str]:
 
 
 def _find_missing_element_types(graph: GraphProto) -> Iterator[ModelFault]:
-    """Yield a fault for each input and output whose type has no element type, which `onnx.checker` does not report.
+    """Yield a fault for each value without a known element type, which `onnx.checker` does not report.
 
-    Source: ONNX Runtime 1.18 to 1.31 refuses such models, also if the input is not used.
+    Source: ONNX Runtime 1.16 to 1.32 refuses such models, also if the value is an input or initializer without use.
     """
+    for tensor in graph.initializer:
+        if tensor.data_type not in ELEMENT_TYPES:
+            yield ModelFault(f"initializer `{tensor.name}` has the unknown element type {tensor.data_type}")
+    for role, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            element = value.type.tensor_type.elem_type
+            if element and element not in ELEMENT_TYPES:
+                yield ModelFault(f"{role} `{value.name}` has the unknown element type {element}")
     for role, values in (("input", graph.input), ("output", graph.output), ("value", graph.value_info)):
         for value in values:
             if not _has_element_type(value.type):

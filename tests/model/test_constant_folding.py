@@ -24,6 +24,7 @@ TWO_FOUR = [
     "n = Where (e, f, a)",
     "a = Size (x) z = Constant <value = int64[1] {0}> () b = Unsqueeze (a, z) c = Constant <value_ints = [2]> () "
     "d = Sub (b, c) n = Concat <axis = 0> (c, d)",
+    "a = Constant <value_int = 2> () b = Constant <value_int = 5> () n = Range (a, b, a)",
     "a = Shape (x) b = Constant <value_ints = [-1]> () c = Constant <value_ints = [-3]> () d = Constant "
     "<value_ints = [2, 4]> () m = Div (b, c) n = Add (d, m)",
 ]

@@ -420,6 +420,20 @@ def test_types_without_an_element_type(
     assert ModelFault(f"the type of {subject} has no element type") == judged(tmp_path, model)
 
 
+@pytest.mark.parametrize("role", ["initializer", "input", "output"])
+def test_unknown_element_types(tmp_path: Path, role: str) -> None:
+    """Every runtime refuses a type that ONNX does not define, also of an input or initializer that no node uses."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, float[2] u) => (float[2] y) { y = Abs (x) }'
+    )
+    model.graph.initializer.add(name="w", dims=[0], data_type=99 if role == "initializer" else TensorProto.FLOAT)
+    if role != "initializer":
+        getattr(model.graph, role)[-1].type.tensor_type.elem_type = 99
+    name = {"initializer": "w", "input": "u", "output": "y"}[role]
+
+    assert judged(tmp_path, model) == ModelFault(f"{role} `{name}` has the unknown element type 99")
+
+
 @pytest.mark.parametrize(
     ("shape", "message"), [("float[2]", None), ("float[3]", "(2) vs (3)"), ("float", "(1) vs (0)")]
 )

@@ -94,6 +94,16 @@ def _excludes_outside_wrongly(values: AttributeValues) -> bool:
     return bool(values.get("exclude_outside")) and mode is not None and not is_smooth
 
 
+def _integers(values: AttributeValues, name: str) -> tuple[int, ...]:
+    listed = values.get(name)
+    return tuple(map(int, listed)) if isinstance(listed, tuple) else ()
+
+
+def _pads_too_much(values: AttributeValues) -> bool:
+    kernel, pads = _integers(values, "kernel_shape"), _integers(values, "pads")
+    return len(pads) == 2 * len(kernel) and any(pad >= size for pad, size in zip(pads, kernel + kernel, strict=True))
+
+
 def _count_ngrams_wrongly(values: AttributeValues) -> bool:
     shortest, longest = number_of(values, "min_gram_length", 1), number_of(values, "max_gram_length", 1)
     counts = values.get("ngram_counts")
@@ -152,6 +162,7 @@ _LOWER_ACTIVATIONS = frozenset(name.lower() for name in _ACTIVATIONS)
 _FLOAT16 = 10
 _FLOAT8_ELEMENTS = (17, 18, 19, 20, 24)
 _RECURRENT = ("GRU", "LSTM", "RNN")
+_POOLS = ("AveragePool", "LpPool", "MaxPool")
 _PADDED = ("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv")
 _RESIZE_COORDINATES = (
     *("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"),
@@ -195,6 +206,25 @@ ATTRIBUTE_RESTRICTIONS = (
         for name, count in (("GRU", 2), ("LSTM", 3), ("RNN", 0))
     ),
     _require(_PADDED, "auto_pad", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")),
+    ReleaseRestriction(
+        _POOLS,
+        _pads_too_much,
+        "`pads` must be smaller than `kernel_shape`",
+        attribute="pads",
+    ),
+    ReleaseRestriction(
+        _POOLS,
+        lambda values: min(_integers(values, "kernel_shape"), default=1) <= 0,
+        "`kernel_shape` must be positive",
+        attribute="kernel_shape",
+    ),
+    ReleaseRestriction(
+        (*_POOLS, "MaxUnpool"),
+        lambda values: min(_integers(values, "strides"), default=1) <= 0,
+        "`strides` must be positive",
+        first="1.26.0",
+        attribute="strides",
+    ),
     _require(("MaxPool",), "storage_order", (0, 1), first="1.29.0", since=8),
     _require(("LpNormalization",), "p", (1, 2)),
     ReleaseRestriction(
@@ -205,7 +235,7 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("LRN",),
-        lambda values: number_of(values, "alpha", 1) <= 0 or number_of(values, "beta", 1) <= 0,
+        lambda values: not (number_of(values, "alpha", 1) > 0 and number_of(values, "beta", 1) > 0),  # also if NaN
         "`alpha` and `beta` must be positive",
         attribute="alpha",
     ),
