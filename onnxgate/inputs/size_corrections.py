@@ -45,7 +45,7 @@ _GROWTH = 4
 _UPDATES = re.compile(r"updates shape: \{([\d,]+)\}, indices shape: \{([\d,]+)\}, data shape: \{([\d,]+)\}")
 """Shapes of ScatterND of 1.18 and 1.31."""
 _OUTSIDE = re.compile(
-    r"invalid indi\w+ found, ind\w+ = (\d+)|idx=(\d+) must be within the inclusive range \[-?\d+,\d+\]"
+    r"invalid ind\w+ found, ind\w+ = (\d+)|idx=(\d+) must be within the inclusive range \[-?\d+,\d+\]"
 )
 """An index that requires a larger axis. Source: ScatterND, GatherND and Gather of 1.18 and 1.31."""
 _SHAPE = re.compile(r"[{\[(](\d+(?:, ?\d+)*),?[}\])]")
@@ -103,13 +103,17 @@ def _list_replacements(
 def _list_larger(text: str, setting: Mapping[str, int], axes: Sequence[str]) -> Iterator[dict[str, int]]:
     """Yield larger sizes if the text reports that sizes are too small."""
     if match := _TOO_SMALL.search(text):
-        small = {*map(int, match[1].split(","))}
-        matching = [name for name in axes if setting[name] in small] or [name for name in axes if setting[name] > 1]
+        sizes = {*map(int, match[1].split(","))}
+        matching = [name for name in axes if setting[name] in sizes] or [name for name in axes if setting[name] > 1]
         yield {name: _GROWTH * setting[name] for name in matching}
     if match := _OUTSIDE.search(text):
         index = int(match[1] or match[2])
-        for name in axes:
-            yield {name: index + 1} if setting[name] <= index else {}
+        small = sorted((name for name in axes if setting[name] <= index), key=lambda name: -setting[name])
+        pairs = sorted(itertools.combinations(axes, 2), key=lambda pair: -sum(setting[name] for name in pair))
+        for name, pair in itertools.product(small, pairs):
+            total = sum(setting[other] for other in pair)  # such as past and new tokens
+            yield {name: total} if total > index and name not in pair else {}
+        yield from ({name: index + 1} for name in small)
 
 
 def _list_areas(setting: Mapping[str, int], axes: Sequence[str], ratio: float) -> Iterator[dict[str, int]]:

@@ -44,6 +44,10 @@ TEXTS = {
     "updates tensor should have shape equal to indices.shape[:-1] + data.shape[indices.shape[-1]:]. updates shape:"
     " {1,96,64}, indices shape: {2,1}, data shape: {1,96,64}": ({"u": 1, "f": 96}, {"u": 2, "f": 96}),
     "running ScatterND node. Name:'' Status Message: invalid indice found, indice = 5": ({"u": 2}, {"u": 6}),
+    "running GatherND node. Name:'node_GatherND_72' Status Message: invalid index found, index = 8": (
+        {"b": 1, "total": 8, "new": 9, "past": 64},
+        {"b": 1, "total": 73, "new": 9, "past": 64},
+    ),
     "indices element out of data bounds, idx=9 must be within the inclusive range [-4,3]": ({"t": 4}, {"t": 10}),
 }
 

@@ -319,6 +319,16 @@ _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporte
         r"^UserError: .*`dynamic_shapes`", "give `dynamic_shapes` the same structure as the arguments of `forward`"
     ),
     ExportErrorCause(
+        r"(?:Unsupported input|non-tensor) type <class '(?:[\w.]+\.)?\w*Cache'>",
+        "register the class of the input with pytree; for a `DynamicCache`, call "
+        "`register_dynamic_cache_export_support()` of `transformers.integrations.executorch` in the source",
+        exporter="dynamo",
+    ),
+    ExportErrorCause(
+        r"^SpecViolationError: Constant tensor lifted_tensor_\d+ is not in the constants dictionary",
+        "pass tensors in lists or tuples instead of an object that creates tensors, and create the object in `forward`",
+    ),
+    ExportErrorCause(
         r"got multiple values for argument '([^']+)'|takes \d+ positional arguments? but \d+ (?:was|were) given",
         "export with `dynamo: True`, or wrap the module so that `forward` takes its tensors as positional arguments; "
         "the TorchScript exporter passes only positional arguments",

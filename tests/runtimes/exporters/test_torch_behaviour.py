@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.runtimes.exporters.test_pytorch import Asker, outputs, project, worker
@@ -146,3 +147,45 @@ def test_registered_class_as_input(project: Asker) -> None:
         *((1, 0, "batch"), (1, 1, "past"), (2, 0, "batch"), (2, 1, "past")),
     ]
     assert [run["failure"] for run in result["eager"]] == [None, None]
+
+
+LAZY = """
+    import torch
+    from torch.utils import _pytree
+
+    class Cache:
+        def __init__(self, keys):
+            self.keys = torch.cat([torch.tensor([], dtype=keys.dtype), keys], dim=-2)
+
+    _pytree.register_pytree_node(
+        Cache, lambda cache: ([cache.keys], None), lambda parts, _: Cache(*parts), serialized_type_name="m.Cache",
+        flatten_with_keys_fn=lambda cache: ([(_pytree.GetAttrKey("keys"), cache.keys)], None),
+    )
+
+    class M(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+
+        def forward(self, x, cache):
+            cache.keys = torch.cat([cache.keys, self.linear(x)], 1)
+            return {"y": x @ cache.keys.transpose(1, 2), "cache": cache}
+
+    def build():
+        shapes = {"x": {0: "batch", 1: "time"}, "cache": [{0: "batch", 1: "past"}]}
+        kwargs = {"cache": Cache(torch.ones(2, 3, 4)), "x": torch.ones(2, 5, 4)}
+        return {"model": M().eval(), "args": (), "kwargs": kwargs, "dynamic_shapes": shapes}
+"""
+
+
+def test_class_that_creates_tensors_as_input(project: Asker) -> None:
+    """The DynamicCache of transformers creates an empty tensor, which PyTorch cannot export outside of the module."""
+    project.write("m.py", LAZY)
+    result = project.ask("m.py:build", float64=False)
+    model = onnx.load(result["model"])
+
+    assert result["failure"] is None
+    assert [value.name for value in model.graph.input] == ["cache_0", "x"]
+    assert "linear.bias" in {tensor.name for tensor in model.graph.initializer}
+    assert len(model.graph.output) == 2
+    assert [run["failure"] for run in result["eager"]] == [None]

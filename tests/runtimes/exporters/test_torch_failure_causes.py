@@ -69,6 +69,22 @@ CASES = {
         "positional arguments",
         None,
     ),
+    "unregistered": (
+        "return x * y.x",
+        ", y",
+        '"kwargs": {"y": type("DynamicCache", (), {"x": X})()}',
+        "ValueError",
+        "register_dynamic_cache_export_support()",
+        None,
+    ),
+    "unregistered-shape": (
+        "return x * y.x",
+        ", y",
+        '"kwargs": {"y": type("DynamicCache", (), {"x": X})()}, "dynamic_shapes": {"x": {0: "b"}, "y": [{0: "b"}]}',
+        "UserError",
+        "register_dynamic_cache_export_support()",
+        None,
+    ),
     "too-many-names": (
         "return x * 2",
         "",
@@ -92,6 +108,15 @@ def test_cause(project: Asker, name: str) -> None:
     assert kind == failure["type"]
     assert cause is not None
     assert (exportable, True) == (cause.exportable, advice in cause.advice)
+
+
+def test_object_that_creates_tensors() -> None:
+    """Seen with torch 2.13 and the DynamicCache of transformers 5.24, if an object is created outside of `forward`."""
+    text = "Constant tensor lifted_tensor_4 is not in the constants dictionary."
+    cause = find_cause("SpecViolationError", text, "dynamo")
+
+    assert cause is not None
+    assert "create the object in `forward`" in cause.advice
 
 
 def test_refused_opset(project: Asker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import sys
@@ -179,6 +180,17 @@ def _call_exporter(job: Wire, recipe: SourceResult, path: Optional[str], **optio
         options["opset_version"] = job["opset"]
     if recipe.custom_translation_table is not None:
         options["custom_translation_table"] = dict(recipe.custom_translation_table)
+    if not recipe.dynamo or not torch_behaviour.has_registered_class(recipe.args, recipe.kwargs):
+        return _run_exporter(recipe, path, options)
+    try:
+        return _run_exporter(recipe, path, options)
+    except Exception:  # noqa: BLE001 - the exporter's error, which is reported unless the export works with plain values
+        with torch_behaviour.plain_values(recipe) as plain, contextlib.suppress(Exception):
+            return _run_exporter(plain, path, options)
+        raise
+
+
+def _run_exporter(recipe: SourceResult, path: Optional[str], options: Wire) -> Any:
     seed_generators()
     return torch.onnx.export(
         recipe.model,

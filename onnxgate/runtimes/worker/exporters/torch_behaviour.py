@@ -241,26 +241,69 @@ def find_requested_axes(recipe: SourceResult, call: ModuleCall) -> List[Requeste
 
 def leaves_by_parameter(call: ModuleCall) -> Dict[str, Any]:
     """Return the argument for each parameter of the module, with leaves replaced by their positions."""
-    args, kwargs = _number_leaves(call.spec, itertools.count())
+    args, kwargs = _fill_structure(call.spec, itertools.count())
     try:
         return dict(inspect.signature(call.module.forward).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):  # the call itself reports the error
         return {}
 
 
-def _number_leaves(spec: Any, numbers: Iterator[int]) -> Any:
-    """Return the structure of arguments, with leaves replaced by their positions.
+def _fill_structure(spec: Any, leaves: Iterator[Any]) -> Any:
+    """Return the structure of arguments with these leaves.
 
     An object of another registered class, such as a cache of transformers, is a list of its parts, as in
     `dynamic_shapes`: its own constructor does not accept positions.
     """
     if spec.type is None:
-        return next(numbers)
-    children = spec.children() if hasattr(spec, "children") else spec.children_specs  # a method since torch 2.9
-    parts = [_number_leaves(part, numbers) for part in children]
+        return next(leaves)
+    parts = [_fill_structure(part, leaves) for part in _list_parts(spec)]
     if spec.type is dict:
         return dict(zip(spec.context, parts))  # noqa: B905 - new in Python 3.10
     return tuple(parts) if spec.type is tuple else parts
+
+
+def _list_parts(spec: Any) -> List[Any]:
+    return list(spec.children() if hasattr(spec, "children") else spec.children_specs)  # a method since torch 2.9
+
+
+def has_registered_class(args: Any, kwargs: Any) -> bool:
+    """Return whether the arguments contain an object of a class that is registered with pytree."""
+    pending = [_pytree.tree_flatten((args, kwargs))[1]]
+    while pending:
+        spec = pending.pop()
+        if spec.type not in (None, tuple, list, dict):
+            return True
+        pending += _list_parts(spec) if spec.type is not None else []
+    return False
+
+
+@contextlib.contextmanager
+def plain_values(recipe: SourceResult) -> Iterator[SourceResult]:
+    """Return a source whose module takes and returns lists in place of objects of registered classes.
+
+    PyTorch 2.13 cannot decompose programs that create an object of a class such as the `DynamicCache` of transformers
+    5.24 outside of the module (`Constant tensor lifted_tensor_4 is not in the constants dictionary`).
+    """
+    module, forward = recipe.model, recipe.model.forward
+    leaves, spec = _pytree.tree_flatten((recipe.args, recipe.kwargs))
+    args, kwargs = _fill_structure(spec, iter(leaves))
+
+    def call_with_objects(*plain_args: Any, **plain_kwargs: Any) -> Any:
+        named = {name: plain_kwargs[name] for name in kwargs if name in plain_kwargs}
+        parts = _pytree.tree_leaves((plain_args, named))
+        own_args, own_kwargs = _pytree.tree_unflatten(parts, spec)
+        returned, shape = _pytree.tree_flatten(forward(*own_args, **own_kwargs))
+        return _fill_structure(shape, iter(returned))
+
+    call_with_objects.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
+    had_own = module.__dict__.get("forward")
+    module.__dict__["forward"] = call_with_objects
+    try:
+        yield recipe._replace(args=args, kwargs=kwargs)
+    finally:
+        del module.__dict__["forward"]
+        if had_own is not None:
+            module.__dict__["forward"] = had_own
 
 
 def parameter_names(call: ModuleCall) -> List[str]:
