@@ -30,9 +30,11 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.execution import executor, size_search
+from onnxgate.gate.execution.branch_retries import MAX_OTHER_VALUES
 from onnxgate.gate.execution.size_search import MAX_CORRECTIONS
 from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel
 from onnxgate.inputs.axis_sizes import list_alternative_settings
+from onnxgate.inputs.cases import NO_INPUTS, UNTESTED_BRANCH
 from onnxgate.model.reading.fact_extraction import read_facts, read_model
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.types import Lock, LockedRuntime
@@ -52,6 +54,7 @@ g (float[batch, samples] x, int64 sr) => (float[batch, samples] y) <int64 k = {1
     c = Equal(sr, k)
     y = If(c) <then_branch = a () => (float[batch, samples] z) { z = Relu(x) },
                else_branch = b () => (float[batch, samples] w) { w = Neg(x) }> }"""
+ABOVE = RATE.replace("Equal", "Greater").replace("16000", "10000")
 
 Takes = Callable[[str, Mapping[str, int]], bool]
 
@@ -229,7 +232,7 @@ def test_unsupported_inputs_are_reported(tmp_path: Path) -> None:
     (undone,) = done.step.undone
 
     assert {cases for _, cases in host.jobs} == {()}
-    assert ("of type `seq(tensor(float))`" in undone.reason, undone.hint) == (True, "")
+    assert ("of type `seq(tensor(float))`" in undone.reason, undone.hint, undone.cause) == (True, "", NO_INPUTS)
 
 
 def test_size_in_the_error_text_is_tried_first(tmp_path: Path) -> None:
@@ -312,6 +315,47 @@ def test_sizes_that_all_branches_accept_are_preferred(tmp_path: Path) -> None:
         "sizes batch=1 samples=256 with sr=16000",
         "sizes batch=1 samples=256 with sr=8000",
         "sizes batch=3 samples=256 with sr=16000",
+    }
+
+
+def test_branch_that_no_value_runs_is_undecided(tmp_path: Path) -> None:
+    """Its cause lies in the model and its inputs, so that an ignore can accept it. The number of values is limited."""
+    done, host = _execute(
+        tmp_path, lambda _, __: True, model=ABOVE, chosen=lambda case: case.chosen.get("sr", 0) <= 10000
+    )
+    (undone,) = done.step.undone
+    tried = [cases for _, cases in host.jobs if len(cases) == 1]
+
+    assert undone.reason == "a branch was not tested, because the model does not run with `sr` = 16000"
+    assert (undone.cause, bool(undone.fingerprint)) == (UNTESTED_BRANCH, True)
+    assert (
+        len([cases for cases in tried if "samples=1600" in cases[0] and "sr=16000" not in cases[0]]) == MAX_OTHER_VALUES
+    )
+
+
+def test_another_value_runs_the_branch(tmp_path: Path) -> None:
+    """The first value that the model accepts replaces the rejected one."""
+
+    def accepts(case: InputCase) -> bool:
+        return case.chosen.get("sr", 0) in (0, 22050)
+
+    done, _ = _execute(tmp_path, lambda _, __: True, model=ABOVE, chosen=accepts)
+
+    assert done.step.undone == ()
+    assert {name for name in _judged(done)[NEW] if "sr" in name} == {"sizes batch=1 samples=1600 with sr=22050"}
+
+
+def test_a_branch_has_its_own_sizes(tmp_path: Path) -> None:
+    """If no value helps, other sizes are tried for the branch, also with another batch size."""
+
+    def accepts(case: InputCase) -> bool:
+        return ("sr" in case.chosen) == (case.sizes["samples"] == 256)
+
+    done, _ = _execute(tmp_path, lambda _, __: True, model=ABOVE, chosen=accepts)
+
+    assert done.step.undone == ()
+    assert {name for name in _judged(done)[NEW] if "sr" in name} == {
+        f"sizes batch={batch} samples=256 with sr=16000" for batch in (1, 3)
     }
 
 
