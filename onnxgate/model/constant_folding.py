@@ -29,6 +29,8 @@ INLINED_OPERATORS = frozenset({"CenterCropPad", "SoftmaxCrossEntropyLoss"})
 Source: kernels of ONNX Runtime 1.16 to 1.32; models of these operators with other ranks, loaded on these releases.
 """
 
+_STARTS = INLINED_OPERATORS | {"Shape", "Size"}
+
 
 class FoldedValue(msgspec.Struct, frozen=True):
     """A constant tensor of rank 0 or 1 with integers or booleans."""
@@ -43,9 +45,19 @@ Fold = Callable[["NodeProto", Sequence[FoldedValue]], FoldedValue | None]
 
 
 def can_fold(model: ModelProto) -> bool:
-    """Return whether folding constants or inlining functions may change the shapes that onnx infers."""
-    relevant = {"Shape", "Size", *_FOLDS, *INLINED_OPERATORS}
-    return any(node.op_type in relevant for node in model.graph.node)
+    """Return whether folding constants or inlining functions may change the shapes that onnx infers.
+
+    onnx itself reads initializers and tensors of `Constant` nodes, so that these alone make no difference.
+    """
+    constants = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) < 2}
+    for node in model.graph.node:
+        if node.op_type in _STARTS or (node.op_type in _FOLDS and node.input and constants.issuperset(node.input)):
+            return True
+        if node.op_type == "Constant":
+            if any(attribute.name != "value" for attribute in node.attribute):
+                return True
+            constants.update(node.output)
+    return False
 
 
 def infer_folded_shapes(model: ModelProto) -> None:
