@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from onnxgate.core.jobs import Completed, InputCase, Observation, Run, RunResult
 from onnxgate.gate.execution.source_noise import UnmeasurableError
 from onnxgate.inputs.cases import draw_bits
 from onnxgate.model.numeric_traits import NumericTraits
-from onnxgate.model.subgraphs.widened_models import load_with_weights
+from onnxgate.model.subgraphs.widened_models import list_tensors, load_with_weights
 from onnxgate.numerics.agreement import NoiseMeasurement, measure_noise
 from onnxgate.numerics.quantization import measure_quantization
 from onnxgate.numerics.streams import load_array
@@ -31,7 +31,6 @@ from onnxgate.stages.runtime import ObservedRun, plan_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from onnx import TensorProto
 
     Array = NDArray[Any]
 
@@ -42,7 +41,7 @@ Source: in 7 networks, optimization levels differ by 0.5 to 0.9 times the noise 
 MAX_MODEL_BYTES = 1 << 30
 MIN_WEIGHT_ELEMENTS = 9
 """Minimum size of a changed weight. Smaller tensors may be parameters, such as the scales of `Resize`."""
-_FLOATS = (1, 10, 11)
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class ModelNoise:
     def _start(self, model: Path, planned: PlannedRuntime, usual: Run, seed: int) -> tuple[Run, Future[Observation]]:
         folder = self.place()
         (folder / "outputs").mkdir(parents=True)
-        path = _write_changed_model(model, folder / "model.onnx", seed)
+        path = write_changed_model(model, folder / "model.onnx", seed)
         cases = [_change_case(case, folder / str(index), seed) for index, case in enumerate(usual.cases)]
         job = msgspec.structs.replace(
             plan_run(path, cases, planned, usual.optimization, folder / "outputs"), again=False
@@ -105,22 +104,37 @@ def _pair(sample: RunOutputs, usual: RunOutputs) -> Iterator[tuple[dict[str, Arr
         )
 
 
-def _write_changed_model(model: Path, path: Path, seed: int) -> Path:
+def write_changed_model(model: Path, path: Path, seed: int) -> Path:
+    """Write a copy with other rounding of the weights, and return its path.
+
+    Raises:
+        UnmeasurableError: the model cannot be copied.
+    """
     try:
         proto = load_with_weights(model, MAX_MODEL_BYTES)
         if proto is None:
             raise UnmeasurableError("the model is larger than 1 GiB")
-        for tensor in proto.graph.initializer:
+        for position, tensor in enumerate(list_tensors(proto.graph)):
             if tensor.data_type in _FLOATS and math.prod(tensor.dims) >= MIN_WEIGHT_ELEMENTS:
-                _change_weight(tensor, seed)
+                _change_weight(tensor, f"{tensor.name or position}\0{seed}")
         path.write_bytes(proto.SerializeToString())
     except (OSError, ValueError) as error:
         raise UnmeasurableError(f"the model cannot be copied: {error}") from error
     return path
 
 
-def _change_weight(tensor: TensorProto, seed: int) -> None:
-    changed = change_rounding(numpy_helper.to_array(tensor), f"{tensor.name}\0{seed}")
+def _change_weight(tensor: TensorProto, seed: str) -> None:
+    if tensor.data_type == TensorProto.BFLOAT16:
+        bits = np.frombuffer(tensor.raw_data, "<u2") if tensor.raw_data else np.array(tensor.int32_data, np.uint16)
+        # The upper half of a float32 number; a step of the lower half is not visible.
+        wide = (bits.astype(np.uint32) << 16).view(np.float32)
+        up = change_rounding(wide, seed) > wide
+        is_number = (bits & 0x7FFF != 0) & (bits & 0x7F80 != 0x7F80)
+        step = np.where(up == (wide > 0), 1, -1) * is_number
+        tensor.ClearField("int32_data")
+        tensor.raw_data = (bits.astype(np.int32) + step).astype("<u2").tobytes()
+        return
+    changed = change_rounding(numpy_helper.to_array(tensor), seed)
     tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
 
 

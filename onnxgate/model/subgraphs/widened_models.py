@@ -144,19 +144,22 @@ def hash_half_weights(model: Path) -> tuple[str, ...]:
     """
     proto = load_with_weights(model, MAX_MODEL_BYTES)
     hashes: set[str] = set()
-    for tensor in _list_half_tensors(proto.graph) if proto is not None else ():
+    for tensor in list_tensors(proto.graph) if proto is not None else ():
+        if tensor.data_type != TensorProto.FLOAT16:
+            continue
         values = numpy_helper.to_array(tensor)
         hashes |= {_hash(values), *map(_hash, _list_rows(values)), *map(_hash, _list_columns(values))}
     return tuple(sorted(hashes))
 
 
-def _list_half_tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from (tensor for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT16)
+def list_tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """Yield the weights and the constants of a graph and its subgraphs."""
+    yield from graph.initializer
     for attribute in (attribute for node in graph.node for attribute in node.attribute):
-        if attribute.type == AttributeProto.TENSOR and attribute.t.data_type == TensorProto.FLOAT16:
+        if attribute.type == AttributeProto.TENSOR:
             yield attribute.t
         for subgraph in (*attribute.graphs, *([attribute.g] if attribute.type == AttributeProto.GRAPH else [])):
-            yield from _list_half_tensors(subgraph)
+            yield from list_tensors(subgraph)
 
 
 def _is_exact(values: Array, exact: Collection[str]) -> bool:
@@ -191,7 +194,7 @@ def _find_known_constant(values: Array) -> float | None:
 
 def _change_rounding(values: Array, rounding: Rounding) -> Array:
     """Return float32 numbers that may have been rounded to these float16 numbers."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         step = np.abs(np.spacing(values)).astype(np.float32)
     is_rounded = ((values.view(np.uint16) & _EXACT_BITS) != 0) & np.isfinite(step)
     change = np.random.default_rng(rounding.seed).uniform(-rounding.steps, rounding.steps, values.shape)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
+from pathlib import Path
 
-from onnxgate.gate.execution.model_noise import change_rounding
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxgate.gate.execution.model_noise import change_rounding, write_changed_model
+from tests.harness.models import parse
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -35,3 +40,23 @@ def test_changes_depend_only_on_the_seed() -> None:
 
     assert np.array_equal(change_rounding(values, "a"), change_rounding(values, "a"))
     assert not np.array_equal(change_rounding(values, "a"), change_rounding(values, "b"))
+
+
+def test_constants_and_bfloat16_weights_change(tmp_path: Path) -> None:
+    """Weights may be stored in `Constant` nodes or in bfloat16; each number changes by one step."""
+    model = parse(
+        "g (float[9] x) => (float[9] y) { w = Constant<value = float[9] {1,2,3,4,5,6,7,8,9}>() y = Add(x, w) }"
+    )
+    bits = [0x3F80, 0, 0x7F80, 0xBF80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0]
+    model.graph.initializer.append(
+        helper.make_tensor("b", TensorProto.BFLOAT16, [9], np.array(bits, "<u2").tobytes(), True)
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    changed = onnx.load(write_changed_model(tmp_path / "m.onnx", tmp_path / "changed.onnx", 0))
+    constant = numpy_helper.to_array(changed.graph.node[0].attribute[0].t)
+    steps = np.frombuffer(changed.graph.initializer[0].raw_data, "<u2").astype(int) - bits
+
+    assert [1, 0, 0, 1, 1, 1, 1, 1, 1] == np.abs(steps).tolist()
+    assert TensorProto.BFLOAT16 == changed.graph.initializer[0].data_type
+    assert (constant != np.arange(1, 10)).all()
+    assert np.allclose(constant, np.arange(1, 10), rtol=1e-6)
