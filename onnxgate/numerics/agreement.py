@@ -300,6 +300,13 @@ It is chosen, not measured: two independent values differ by about 1.4 standard 
 meet a larger bound. Bounds of well-conditioned outputs are far smaller: in the float32 networks of the 33 architectures
 above, they are at most 2e-5 standard deviations; measured 2026-11-28."""
 
+FAINT_LARGEST = 1e-3
+"""Largest value of a faint float32 output, of which the default `atol` is at least 1 %, so that faults may be hidden.
+
+Source: a correct efficientnet_b0 with random weights returns at most 6e-5."""
+FAINT_SHARE = 1e-4
+"""Minimum bound of a faint output, as a fraction of its largest value."""
+
 MIN_BOUND_SHARE = 1e-6
 """Minimum bound on the difference, as a fraction of the largest reference value or of 1, whichever is larger."""
 
@@ -338,14 +345,14 @@ def choose_bound(
     dtype: np.dtype[Any],
     *,
     half: bool,
-    noise: Mapping[str, MeasuredTolerance] | None = None,
+    noise: NoiseMeasurement | None = None,
 ) -> ElementBound:
     """Return the bound on the difference of an output from its reference.
 
-    It is the first of these that exists: the tolerance in the config, the measured tolerance in the lock, the default,
-    which is at least the tolerance in `noise` that was measured in this check. For integers, a tolerance is used only
-    if it is set for this output. `half` means that some nodes of the model compute in 16 bits, even if the outputs have
-    a different type.
+    It is the first of these that exists: the tolerance in the config, the measured tolerance in the lock, the bound of
+    a faint output in `noise`, which was measured in this check, and the default, but at least the tolerance in `noise`.
+    For integers, a tolerance is used only if it is set for this output. `half` means that some nodes of the model
+    compute in 16 bits, even if the outputs have a different type.
     """
     settings = settings or {}
     named = settings.get(output)
@@ -360,9 +367,11 @@ def choose_bound(
         return ElementBound(0.0, locked.tolerance[output].bound, "lock")
     precision = "half" if half or dtype.itemsize == 2 else "single"
     default = ElementBound(*DEFAULT_BOUNDS[precision], "type", of_largest=LARGEST_VALUE_SHARE[precision])
-    if noise is None or output not in noise:
+    if noise is not None and output in noise.faint:
+        return replace(default, atol=min(default.atol, noise.faint[output]), of_largest=0.0, bound_from="measured")
+    if noise is None or output not in noise.tolerances:
         return default
-    return replace(default, atol=max(default.atol, noise[output].bound), bound_from="measured")
+    return replace(default, atol=max(default.atol, noise.tolerances[output].bound), bound_from="measured")
 
 
 def _as_number(value: float | Tolerance | None) -> float:
@@ -376,6 +385,7 @@ class NoiseMeasurement:
     tolerances: dict[str, MeasuredTolerance] = field(default_factory=dict)
     ill_conditioned: dict[str, MeasuredTolerance] = field(default_factory=dict)
     loosened: dict[str, float] = field(default_factory=dict)  # float16 outputs above the default -> default
+    faint: dict[str, float] = field(default_factory=dict)  # bounds of outputs that are small compared with the default
     accuracy: dict[str, MeasuredQuantization] = field(default_factory=dict)  # outputs of a quantized model
 
 
@@ -401,16 +411,20 @@ def measure_noise(cases: Iterable[tuple[Outputs, Outputs]], *, half: bool = Fals
 
 def _add_tolerance(measurement: NoiseMeasurement, name: str, figures: Sequence[_OutputNoise]) -> None:
     noise, default = (max(getattr(figure, key) for figure in figures) for key in ("noise", "default"))
+    largest, is_half = max(figure.largest for figure in figures), any(figure.is_half for figure in figures)
     bound = NOISE_FACTOR * noise
-    if any(figure.is_half for figure in figures):
+    if is_half:
         bound = min(bound, max(default, HALF_NOISE_FACTOR * noise))
-    bound = max(bound, MIN_BOUND_SHARE * max(1.0, *(figure.largest for figure in figures)))
+    bound = max(bound, MIN_BOUND_SHARE * max(1.0, largest))
     tolerance = MeasuredTolerance(noise=noise, bound=bound)
+    faint = max(NOISE_FACTOR * noise, FAINT_SHARE * largest)
+    if 0 < largest <= FAINT_LARGEST and not is_half and faint <= MAX_BOUND_SPREAD * _join_spreads(figures):
+        measurement.faint[name] = faint
     if bound > max(default, MAX_BOUND_SPREAD * _join_spreads(figures)):
         measurement.ill_conditioned[name] = tolerance
         return
     measurement.tolerances[name] = tolerance
-    if bound > default and any(figure.is_half for figure in figures):
+    if bound > default and is_half:
         measurement.loosened[name] = default
 
 

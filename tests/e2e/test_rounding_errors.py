@@ -119,6 +119,7 @@ def test_rounding_between_levels_is_not_a_mismatch(small: Repository) -> None:
     assert (report["findings"], report["undecided"]) == ([], [])
     assert 1e-5 < measured["value"] < measured["bound"] < 5e-3
     assert measured["bound_from"] == "measured"
+    assert [True] == ["which exceeds the default" in skipped["reason"] for skipped in report["skipped"]]
 
 
 HALVES = """

@@ -88,9 +88,26 @@ def test_half_of_a_tolerance_leaves_the_other_at_zero() -> None:
     assert ElementBound(1e-3, 0.0, "config") == choose_bound({"rtol": 1e-3}, LOCKED, "y", F32, half=False)
 
 
+@pytest.mark.parametrize(
+    ("scale", "error", "bound"), [(1e-5, 1e-9, 8e-9), (1e-5, 1e-12, 1e-9), (1.0, 1e-4, None), (1e-5, 1e-6, None)]
+)
+def test_faint_outputs_have_a_smaller_bound(scale: float, error: float, bound: float | None) -> None:
+    """If the default `atol` is large compared with an output, the bound follows from the rounding errors.
+
+    Outputs that consist mostly of rounding errors have no such bound.
+    """
+    wide = scale * np.linspace(-1, 1, 9)
+    noise = measure_noise([({"z": wide + error}, {"z": wide})])
+    expected = 8 * error if bound is None else bound
+    chosen = choose_bound(None, None, "z", F32, half=False, noise=noise)
+
+    assert (bound is not None) == ("z" in noise.faint)
+    assert bound is None or pytest.approx(expected, rel=1e-3) == chosen.atol
+
+
 def test_noise_raises_the_default_only() -> None:
     """The tolerance that was measured in a check is the least default, but does not replace a recorded tolerance."""
-    noise = {name: MeasuredTolerance(noise=1e-4, bound=8e-4) for name in ("y", "z")}
+    noise = NoiseMeasurement({name: MeasuredTolerance(noise=1e-4, bound=8e-4) for name in ("y", "z")})
 
     assert choose_bound(None, LOCKED, "y", F32, half=False, noise=noise).bound_from == "lock"
     assert ElementBound(1e-4, 8e-4, "measured", of_largest=1e-6) == choose_bound(

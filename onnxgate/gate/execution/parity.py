@@ -56,7 +56,7 @@ from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity import stage as parity_stage
-from onnxgate.stages.parity.output_comparison import SAME_FILE_PAIRS, ParityModel, create_parity_model
+from onnxgate.stages.parity.output_comparison import FAINT, SAME_FILE_PAIRS, ParityModel, create_parity_model
 from onnxgate.stages.parity.quantized_layers import find_worst_layers, pair_tensors
 from onnxgate.stages.parity.quantized_weights import find_wrong_weights
 from onnxgate.stages.parity.stage import RunOutputs, compare_with_float, list_outputs
@@ -96,10 +96,10 @@ class OutputComparer:
             self.submit, self.place, file, started.cases, tuple(started.levels), model.comparability.half
         )
         comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable, nearby.run)
-        beyond = [comparison for comparison in comparisons if exceeds_default(comparison)]
+        beyond = [comparison for comparison in comparisons if exceeds_default(comparison) or is_faint(comparison)]
         if beyond:
             model, unmeasured = self._measure_noise(model, started, reading, ran, beyond)
-            skipped = (*skipped, *unmeasured)
+            skipped = (*skipped, *unmeasured, *report_loosened(model, beyond))
             comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable, nearby.run)
         unfound: tuple[IncompleteCheck, ...] = ()
         if any(map(find_mismatches, comparisons)):
@@ -138,7 +138,7 @@ class OutputComparer:
             except UnmeasurableError as error:
                 reasons.append(f"of the source ({error})")
         try:
-            noise = self._measure_model(started, ran, beyond[0], model.comparability)
+            noise = self._measure_model(started, ran, beyond, model.comparability)
         except UnmeasurableError as error:
             reasons.append(f"of the model ({error})")
             reason = f"the rounding errors could not be measured: {join_phrases(reasons)}"
@@ -190,17 +190,23 @@ class OutputComparer:
         return self.run_in_toolchain(job)
 
     def _measure_model(
-        self, started: StartedModel, ran: Sequence[ObservedRun], beyond: Comparison, traits: NumericTraits
+        self, started: StartedModel, ran: Sequence[ObservedRun], beyond: Sequence[Comparison], traits: NumericTraits
     ) -> NoiseMeasurement:
-        """Measure on the reference if it is a runtime, without optimization if possible."""
+        """Measure on the first possible runtime: on a reference if it is one, without optimization if possible."""
         planned = {planned.name: planned for planned in started.levels}
-        name = beyond.reference if beyond.reference in planned else beyond.runtime
-        usual = [run for run in ran if run.runtime == name and isinstance(run.observation, Completed)]
-        if not usual or not isinstance(usual[-1].job, Run):
-            raise UnmeasurableError(f"it did not run on {name}")
-        noise = ModelNoise(lambda planned, job: self.submit(planned, job, None), self.place)
-        run = next((run for run in usual if run.job.optimization == "disabled"), usual[-1])
-        return noise.measure(started.prepared.planned.model.absolute, planned[name], run, traits)
+        noise, reasons = ModelNoise(lambda planned, job: self.submit(planned, job, None), self.place), []
+        for name in dict.fromkeys(it.reference if it.reference in planned else it.runtime for it in beyond):
+            usual = [run for run in ran if run.runtime == name and isinstance(run.observation, Completed)]
+            runs = [run for run in usual if isinstance(run.job, Run)]
+            if not runs:
+                reasons.append(f"it did not run on {name}")
+                continue
+            run = next((run for run in runs if run.job.optimization == "disabled"), runs[-1])
+            try:
+                return noise.measure(started.prepared.planned.model.absolute, planned[name], run, traits)
+            except UnmeasurableError as error:
+                reasons.append(str(error))
+        raise UnmeasurableError(join_phrases(list(dict.fromkeys(reasons))))
 
     def _model(self, started: StartedModel, reading: ParsedModel, runs: Sequence[ModelRuns]) -> ParityModel:
         prepared, settings = started.prepared, self.settings
@@ -219,6 +225,26 @@ def exceeds_default(comparison: Comparison) -> bool:
         mismatch.bound_from == "type" and mismatch.metric in metrics and mismatch.bound > 0
         for mismatch in find_mismatches(comparison)
     )
+
+
+def is_faint(comparison: Comparison) -> bool:
+    """Return whether an output is so small that the default tolerance may hide a fault."""
+    return any(difference.note == FAINT for difference in comparison.differences)
+
+
+def report_loosened(model: ParityModel, beyond: Sequence[Comparison]) -> Iterator[IncompleteCheck]:
+    """Report the outputs whose measured tolerance is larger than the default, which they exceed."""
+    noise = model.noise.tolerances if model.noise is not None else {}
+    mismatches = (mismatch for comparison in beyond for mismatch in find_mismatches(comparison))
+    defaults = {it.output: it.bound for it in mismatches if it.metric == "worst_abs"}
+    for output in sorted(defaults.keys() & noise.keys()):
+        measured = noise[output]
+        if measured.bound > defaults[output]:
+            reason = (
+                f"output `{output}` was compared with a tolerance of {measured.bound:.2g}, which exceeds the default "
+                f"({defaults[output]:.2g}), because rounding errors change it by {measured.noise:.2g}"
+            )
+            yield IncompleteCheck(Stage.PARITY, model.path, "", reason, by_design=True)
 
 
 def report_measurements(comparison: Comparison) -> list[Measured]:

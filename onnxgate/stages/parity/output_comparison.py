@@ -50,6 +50,8 @@ PairKind = Literal["source", "runtime", "optimization", "engine", "quantized"]
 CaseOutput = tuple[str, str]  # case, output
 TOO_FEW_LABELS = "too few labels"
 """Note for an output with too few labels for a verdict."""
+FAINT = "faint"
+"""Note for an output with a difference that may be a fault, although it is within the default tolerance."""
 SAME_FILE_PAIRS = ("runtime", "optimization")
 """Kinds of pairs in which both sides run the same quantized file. Comparisons with a float model have wider bounds."""
 
@@ -98,8 +100,7 @@ def measure_difference(
     tolerance.
     """
     traits = model.comparability
-    noise = model.noise.tolerances if model.noise is not None else None
-    bound = choose_bound(model.tolerance, model.locked, key[1], candidate.dtype, half=traits.half, noise=noise)
+    bound = choose_bound(model.tolerance, model.locked, key[1], candidate.dtype, half=traits.half, noise=model.noise)
     if pair == "quantized" or (traits.quantized and bound.bound_from != "config"):
         return _compare_by_ratio(model, key, level, pair, candidate, reference)
     difference = _compare_by_element(model.masks.get(key), key, level, bound, candidate, reference)

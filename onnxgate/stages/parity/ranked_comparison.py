@@ -101,9 +101,8 @@ class RankedComparison:
 
     def _choose_bound(self, output: str, reference: NDArray[Any]) -> ItemBound:
         model = self.model
-        noise = model.noise.tolerances if model.noise is not None else None
         half = model.comparability.half
-        bound = choose_bound(model.tolerance, model.locked, output, reference.dtype, half=half, noise=noise)
+        bound = choose_bound(model.tolerance, model.locked, output, reference.dtype, half=half, noise=model.noise)
         return ItemBound(bound.rtol, bound.atol, bound.of_largest)
 
     def _note(self, outputs: Sequence[str], agreement: ItemAgreement) -> None:

@@ -10,20 +10,23 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import msgspec
 from packaging.version import Version
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
 from onnxgate.core.machine_faults import find_fault_in_text
+from onnxgate.core.report import RATIO_METRICS
 from onnxgate.core.text import join_quoted, pluralize
 from onnxgate.diagnostics.catalogue.engines import find_value_limit
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.inputs.cases import REAL_INPUTS_HINT
-from onnxgate.numerics.agreement import DEFAULT_BOUNDS, are_both_nan, is_negligible
+from onnxgate.numerics.agreement import DEFAULT_BOUNDS, FAINT_LARGEST, FAINT_SHARE, are_both_nan, is_negligible
 from onnxgate.numerics.quantization import measure_scale
 from onnxgate.numerics.streams import iter_parts, load_array
 from onnxgate.project.engines import ENGINES, ONNXRUNTIME, engine_family, parse_engine
 from onnxgate.stages.parity.output_comparison import (
+    FAINT,
     TOO_FEW_LABELS,
     CaseOutput,
     PairKind,
@@ -356,6 +359,9 @@ class _OutputComparer:
                 self.negligible.setdefault((pair, output), f"{reason}, so any output near zero would pass")
             elif any(part.any() for part in iter_parts(expected)):
                 self.significant.add((pair, output))
+            is_default = precision == "single" and difference.bound_from == "type"
+            if is_default and is_negligible(array, expected, FAINT_LARGEST, FAINT_SHARE):
+                difference = msgspec.structs.replace(difference, note=FAINT)
         yield difference
 
     def _is_lost_in_noise(self, difference: Difference) -> bool:
@@ -379,6 +385,8 @@ class _OutputComparer:
         """Return whether rounding alone makes an output of a quantized model useless; if so, record it as a reason."""
         noise = self.model.noise.accuracy.get(difference.output) if self.model.noise is not None else None
         if noise is None or difference.bound_from != "measured" or noise.sqnr_db >= MIN_ACCURACY_DB:
+            return False
+        if difference.metric not in RATIO_METRICS:  # rounding does not change a shape, or make values infinite
             return False
         reason = (
             f"output `{difference.output}` is ill-conditioned: rounding alone limits its SNR to {noise.sqnr_db:g} dB"
