@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
+from onnxgate.inputs.scopes import Scope, create_scope, get_output_name, get_scope_key, list_scopes, resolve
 from onnxgate.model.facts import DEFAULT_DOMAIN, count_tensor_elements
-from onnxgate.model.reading.view import GraphView, ModelView, NodeView
+from onnxgate.model.reading.view import ModelView, NodeView
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,18 +44,6 @@ MAX_EVALUATED_DEPTH = 100
 """Maximum number of consecutive nodes that are evaluated."""
 MAX_SMALL_CONSTANT = 64
 """Maximum number of elements of a constant that conditions may compare an input with."""
-
-
-@dataclass(slots=True, eq=False)
-class Scope:
-    """A graph with the scopes around it. `opaque` are values that change in each iteration of a loop."""
-
-    graph: GraphView
-    outer: Scope | None
-    tensors: Mapping[str, TensorProto]
-    producers: Mapping[str, NodeView]
-    opaque: frozenset[str]
-    bodies: dict[str, dict[str, Scope]] = field(default_factory=dict)  # first output of an `If` -> attribute -> scope
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +98,7 @@ class BranchGraph:
         self._model = model
         self._opsets = model.proto.opset_import
         self._inputs = {value.name for value in model.proto.graph.input}
-        self.main = _create_scope(model.graphs[0], None, is_loop=False)
+        self.main = create_scope(model.graphs[0], None, is_loop=False)
         self.conditionals = tuple(_list_conditionals(self.main))
         self.skipped_loops: frozenset[Branch] = frozenset((it, False) for it in self.conditionals if it.is_loop)
         self._folded: ModelProto | None = None
@@ -129,7 +118,7 @@ class BranchGraph:
 
     def is_in_main_graph(self, conditional: Conditional) -> bool:
         """Return whether nodes in the main graph compute the conditions."""
-        scopes = {_resolve(name, conditional.scope) for name in conditional.conditions}
+        scopes = {resolve(name, conditional.scope) for name in conditional.conditions}
         return self.main in scopes and all(name in self.main.producers for name in conditional.conditions)
 
     def count_nodes(self) -> int:
@@ -163,7 +152,7 @@ class BranchGraph:
         graphs = {id(view): other.proto for view, other in zip(self._model.graphs, ModelView(copy).graphs, strict=True)}
         evaluation = _Evaluation(self, {}, lambda _: None, NO_VALUES)
         self._shapes[()] = {}  # constants may not depend on shapes that are inferred from the result
-        for scope in _list_scopes(self.main):
+        for scope in list_scopes(self.main):
             graph = graphs[id(scope.graph)]
             del graph.value_info[:]
             for output in graph.output:
@@ -184,37 +173,8 @@ class BranchGraph:
         return tuple(np.asarray(output) for output in ReferenceEvaluator(function).run(None, feeds, attributes={}))
 
 
-def _create_scope(graph: GraphView, outer: Scope | None, *, is_loop: bool) -> Scope:
-    proto = graph.proto
-    opaque = frozenset(value.name for value in proto.input) if outer is not None or is_loop else frozenset()
-    scope = Scope(
-        graph=graph,
-        outer=outer,
-        tensors={tensor.name: tensor for tensor in proto.initializer},
-        producers={name: node for node in graph.nodes for name in node.outputs if name},
-        opaque=opaque,
-    )
-    for node in graph.nodes:
-        if node.graphs:
-            names = [attribute.name for attribute in node.attributes if attribute.HasField("g")]
-            bodies = (_create_scope(body, scope, is_loop=node.operator[1] != "If") for body in node.graphs)
-            scope.bodies[_key(node)] = dict(zip(names, bodies, strict=False))
-    return scope
-
-
-def _key(node: NodeView) -> str:
-    return next(filter(None, node.outputs), "")
-
-
 def _is_if(node: NodeView) -> bool:
     return node.operator[:2] == (DEFAULT_DOMAIN, "If")
-
-
-def _list_scopes(scope: Scope) -> Iterator[Scope]:
-    yield scope
-    for bodies in scope.bodies.values():
-        for body in bodies.values():
-            yield from _list_scopes(body)
 
 
 def _list_conditionals(scope: Scope, outer: Conditional | None = None) -> Iterator[Conditional]:
@@ -223,7 +183,7 @@ def _list_conditionals(scope: Scope, outer: Conditional | None = None) -> Iterat
         if _is_if(node) or node.operator[:2] == (DEFAULT_DOMAIN, "Loop"):
             inner = Conditional(node, scope, outer)
             yield inner
-        for body in scope.bodies.get(_key(node), {}).values() if node.graphs else ():
+        for body in scope.bodies.get(get_scope_key(node), {}).values() if node.graphs else ():
             yield from _list_conditionals(body, inner)
 
 
@@ -249,7 +209,7 @@ class _Evaluation:
         while pending:
             scope = pending.pop()
             for node in scope.graph.nodes:
-                bodies = scope.bodies.get(_key(node), {}) if node.graphs else {}
+                bodies = scope.bodies.get(get_scope_key(node), {}) if node.graphs else {}
                 conditional = self._by_node.get(id(node))
                 truth = self._choice(conditional) if conditional is not None else None
                 if conditional is not None and truth is not None:
@@ -265,7 +225,7 @@ class _Evaluation:
     def constants(self, node: NodeView, scope: Scope) -> dict[int, Array]:
         """Return the inputs of a node, other than the first one, that are computed from constants."""
         names = ((position, name) for position, name in enumerate(node.inputs) if position and name)
-        computed = ((at, name) for at, name in names if (found := _resolve(name, scope)) and name in found.producers)
+        computed = ((at, name) for at, name in names if (found := resolve(name, scope)) and name in found.producers)
         values = ((position, self._value(name, scope, 0)) for position, name in computed)
         return {position: value for position, value in values if value is not None}
 
@@ -282,7 +242,7 @@ class _Evaluation:
         return bool(value.reshape(-1)[0] > 0) if value is not None and is_scalar else None
 
     def _value(self, name: str, scope: Scope, depth: int) -> Array | None:
-        found = _resolve(name, scope)
+        found = resolve(name, scope)
         if found is None:
             return self._read(name) if self._branches.is_input(name) else None
         key = (id(found), name)
@@ -303,8 +263,8 @@ class _Evaluation:
         if _is_if(node):
             truth = self._truth(node.inputs[0], scope, depth) if node.inputs else None
             attribute = "then_branch" if truth else "else_branch"
-            body = scope.bodies.get(_key(node), {}).get(attribute) if truth is not None else None
-            name = _output_name(body, position) if body is not None else ""
+            body = scope.bodies.get(get_scope_key(node), {}).get(attribute) if truth is not None else None
+            name = get_output_name(body, position) if body is not None else ""
             return self._value(name, body, depth) if body is not None and name else None
         if node.operator[1] not in EVALUATED_OPERATORS:
             return None
@@ -331,12 +291,12 @@ class _Evaluation:
             return None
 
     def _shape(self, name: str, scope: Scope, depth: int) -> Shape | None:
-        if self._branches.is_input(name) and _resolve(name, scope) is None:
+        if self._branches.is_input(name) and resolve(name, scope) is None:
             return self._input_shapes.get(name)
         value = self._value(name, scope, depth)
         if value is not None:
             return tuple(value.shape)
-        found = _resolve(name, scope)
+        found = resolve(name, scope)
         if found is not None and name in found.tensors:
             return tuple(found.tensors[name].dims)
         return self._branches.infer_shapes(self._input_shapes).get(name)
@@ -346,16 +306,6 @@ def _attribute(conditional: Conditional, truth: ThenBranch) -> str:
     if conditional.is_loop:
         return "body" if truth else ""
     return "then_branch" if truth else "else_branch"
-
-
-def _resolve(name: str, scope: Scope) -> Scope | None:
-    """Return the scope that defines a value; None for an input of the model and for an unknown name."""
-    current: Scope | None = scope
-    while current is not None:
-        if name in current.tensors or name in current.producers or name in current.opaque:
-            return current
-        current = current.outer
-    return None
 
 
 def _read_tensor(tensor: TensorProto) -> Array | None:
@@ -404,7 +354,7 @@ def _trace(branches: BranchGraph, conditional: Conditional) -> Dependencies:
     pending = [(name, conditional.scope) for name in conditional.conditions]
     while pending:
         name, scope = pending.pop()
-        found = _resolve(name, scope)
+        found = resolve(name, scope)
         if found is None:
             values.update({name: None} if branches.is_input(name) else {})
             continue
@@ -425,14 +375,9 @@ def _trace(branches: BranchGraph, conditional: Conditional) -> Dependencies:
 def _iter_branch_outputs(node: NodeView, name: str, scope: Scope) -> Iterator[tuple[str, Scope]]:
     if _is_if(node):
         position = node.outputs.index(name)
-        for body in scope.bodies.get(_key(node), {}).values():
-            if output := _output_name(body, position):
+        for body in scope.bodies.get(get_scope_key(node), {}).values():
+            if output := get_output_name(body, position):
                 yield output, body
-
-
-def _output_name(body: Scope, position: int) -> str:
-    outputs = body.graph.proto.output
-    return outputs[position].name if position < len(outputs) else ""
 
 
 def _list_numbers(branches: BranchGraph, scope: Scope, name: str, node: NodeView | None) -> list[float]:
