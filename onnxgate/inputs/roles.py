@@ -201,7 +201,8 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
             return PlainRole("zero")  # it is added to scores
         return MaskRole(True if keeps is None and "padding" not in value.name.lower() else keeps)
     index = _find_index_role(uses, graph, sizes)
-    if index is not None:
+    is_length = "int" in element and _is_length_name(value.name)
+    if index is not None and not (is_length and index.high - index.low == 1):  # 0 is not a valid length
         return index
     if "int" not in element:
         return _find_number_role(uses, graph)

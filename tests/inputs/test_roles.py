@@ -153,6 +153,15 @@ def test_lengths() -> None:
     assert LengthRole(1) == _role(top)
 
 
+def test_lengths_that_are_also_indices() -> None:
+    """The length 0 masks all elements, so it is not used for an axis of unknown size."""
+    text = "g (int64[N] x_lengths, float[N, T] x, float[K] t) => (float[N] y) { y = Gather(t, x_lengths) }"
+    index = text.replace("x_lengths", "position")
+
+    assert LengthRole(12) == _role(text)
+    assert IndexRole(0, 1) == _role(index)
+
+
 def test_input_that_determines_a_shape_is_not_generated() -> None:
     """An input that determines a shape is not generated."""
     text = "g (int64[2] shape, float[N, T] x) => (float y) { y = Reshape(x, shape) }"
