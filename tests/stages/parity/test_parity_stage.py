@@ -16,7 +16,7 @@ from onnxgate.evidence.parity import Comparison
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.numerics.agreement import NoiseMeasurement
 from onnxgate.project.config.schema import Tolerance
-from onnxgate.project.lock.types import MeasuredTolerance
+from onnxgate.project.lock.types import MeasuredQuantization, MeasuredTolerance
 from onnxgate.stages.parity.output_comparison import OutputMask, ParityModel
 from onnxgate.stages.parity.stage import ParityEvidence, RunOutputs, collect_evidence, compare_with_float
 from onnxgate.stages.runtime import ObservedRun
@@ -376,3 +376,29 @@ def test_ill_conditioned_output_is_undecided(tmp_path: Path) -> None:
     assert (found, [reason.by_design for reason in undone]) == ((), [False, False])
     assert "output `y` is ill-conditioned: rounding errors change it by 0.075" in undone[0].reason
     assert _failing(farther) == [("source", NEW, "the source")]
+
+
+NOISY = RIGHT * np.array([[1.0, -1.0]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("value", "accuracy_db", "is_undecided"),
+    [
+        (NOISY, 5.0, True),
+        (NOISY, 15.0, False),
+        (np.zeros((2, 2), np.float32), 5.0, False),
+        (RIGHT.astype(np.int64), 5.0, False),
+        (np.full_like(RIGHT, np.inf), 5.0, False),
+    ],
+    ids=["noisy", "accurate", "shape", "type", "infinite"],
+)
+def test_inaccurate_output_is_undecided(tmp_path: Path, value: Any, accuracy_db: float, *, is_undecided: bool) -> None:
+    """Rounding in a quantized model explains other values, but neither another shape or type nor infinite values."""
+    accuracy = MeasuredQuantization(sqnr_db=accuracy_db, cosine=0.5, top1=0.0, source="", runtime=NEW)
+    noise = NoiseMeasurement(accuracy={"y": accuracy, "z": accuracy})
+    model = replace(PLAIN, comparability=NumericTraits(quantized=True), noise=noise)
+    jobs = [*_ran(tmp_path, OLD, {"all": value}), *_ran(tmp_path, NEW, {"all": RIGHT})]
+    found, undone = _gather(model, jobs)
+
+    assert _failing(found) == ([] if is_undecided else [("runtime", OLD, NEW)])
+    assert is_undecided == any("rounding alone limits its SNR to 5 dB" in entry.reason for entry in undone)
