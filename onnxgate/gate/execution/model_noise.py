@@ -18,6 +18,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from onnxgate.core.jobs import Completed, InputCase, Observation, Run, RunResult
+from onnxgate.core.text import join_phrases
 from onnxgate.gate.execution.source_noise import UnmeasurableError
 from onnxgate.inputs.cases import draw_bits
 from onnxgate.model.numeric_traits import NumericTraits
@@ -51,16 +52,33 @@ class ModelNoise:
     submit: Callable[[PlannedRuntime, Run], Future[Observation]]
     place: Callable[[], Path]
 
-    def measure(
-        self, model: Path, planned: PlannedRuntime, usual: ObservedRun, traits: NumericTraits
+    def measure_on_any(
+        self, model: Path, runtimes: Sequence[PlannedRuntime], ran: Sequence[ObservedRun], traits: NumericTraits
     ) -> NoiseMeasurement:
-        """Return the noise of each output, compared with the run `usual` on the same runtime.
+        """Return the noise of each output on the first runtime where it can be measured.
 
+        The noise is the difference to the run in `ran` without optimization, or to another if there is none.
         For a quantized model, the noise is measured as accuracy.
 
         Raises:
-            UnmeasurableError: the model cannot be changed, or does not run after the change.
+            UnmeasurableError: it cannot be measured on any of the runtimes; the message contains all reasons.
         """
+        reasons = []
+        for planned in runtimes:
+            runs = [run for run in ran if run.runtime == planned.name and isinstance(run.observation, Completed)]
+            if not runs:
+                reasons.append(f"it did not run on {planned.name}")
+                continue
+            usual = next((run for run in runs if run.job.optimization == "disabled"), runs[-1])
+            try:
+                return self._measure(model, planned, usual, traits)
+            except UnmeasurableError as error:
+                reasons.append(str(error))
+        raise UnmeasurableError(join_phrases(list(dict.fromkeys(reasons))))
+
+    def _measure(
+        self, model: Path, planned: PlannedRuntime, usual: ObservedRun, traits: NumericTraits
+    ) -> NoiseMeasurement:
         outputs = _list_run_outputs(usual.job.cases, usual.observation)
         runs = [self._start(model, planned, usual.job, seed) for seed in range(SAMPLES)]
         samples = [_list_run_outputs(job.cases, answer.result()) for job, answer in runs]

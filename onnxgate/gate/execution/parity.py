@@ -194,19 +194,10 @@ class OutputComparer:
     ) -> NoiseMeasurement:
         """Measure on the first possible runtime: on a reference if it is one, without optimization if possible."""
         planned = {planned.name: planned for planned in started.levels}
-        noise, reasons = ModelNoise(lambda planned, job: self.submit(planned, job, None), self.place), []
-        for name in dict.fromkeys(it.reference if it.reference in planned else it.runtime for it in beyond):
-            usual = [run for run in ran if run.runtime == name and isinstance(run.observation, Completed)]
-            runs = [run for run in usual if isinstance(run.job, Run)]
-            if not runs:
-                reasons.append(f"it did not run on {name}")
-                continue
-            run = next((run for run in runs if run.job.optimization == "disabled"), runs[-1])
-            try:
-                return noise.measure(started.prepared.planned.model.absolute, planned[name], run, traits)
-            except UnmeasurableError as error:
-                reasons.append(str(error))
-        raise UnmeasurableError(join_phrases(list(dict.fromkeys(reasons))))
+        names = dict.fromkeys(it.reference if it.reference in planned else it.runtime for it in beyond)
+        noise = ModelNoise(lambda planned, job: self.submit(planned, job, None), self.place)
+        path = started.prepared.planned.model.absolute
+        return noise.measure_on_any(path, [planned[name] for name in names], ran, traits)
 
     def _model(self, started: StartedModel, reading: ParsedModel, runs: Sequence[ModelRuns]) -> ParityModel:
         prepared, settings = started.prepared, self.settings
