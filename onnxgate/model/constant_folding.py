@@ -6,7 +6,6 @@ does not look into operators that are functions. Runtimes do both when they load
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
@@ -29,7 +28,7 @@ INLINED_OPERATORS = frozenset({"CenterCropPad", "SoftmaxCrossEntropyLoss"})
 Source: kernels of ONNX Runtime 1.16 to 1.32; models of these operators with other ranks, loaded on these releases.
 """
 
-_STARTS = INLINED_OPERATORS | {"Shape", "Size"}
+_STARTS = INLINED_OPERATORS | {"Shape"}
 
 
 class FoldedValue(msgspec.Struct, frozen=True):
@@ -177,7 +176,7 @@ def _fold_node(
     """Return the constant result of a node; None if it is unknown, invalid or too large."""
     if canonical_domain(node.domain) != DEFAULT_DOMAIN:
         return None
-    if node.op_type in ("Shape", "Size"):
+    if node.op_type == "Shape":
         shape = shapes.get(node.input[0]) if node.input else None
         return None if shape is None else _fold_shape(node, shape)
     if node.op_type == "Constant":
@@ -199,8 +198,6 @@ def _attribute(node: NodeProto, name: str, default: int) -> int:
 
 
 def _fold_shape(node: NodeProto, shape: tuple[int, ...]) -> FoldedValue:
-    if node.op_type == "Size":
-        return FoldedValue((math.prod(shape),), is_scalar=True)
     return FoldedValue(shape[slice(_attribute(node, "start", 0), _attribute(node, "end", len(shape)))])
 
 
@@ -215,6 +212,14 @@ def _fold_concat(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue 
     if any(value.is_scalar for value in inputs):
         return None
     return FoldedValue(tuple(item for value in inputs for item in value.values))
+
+
+def _fold_size(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
+    """Return the size of a constant. ONNX Runtime 1.16 to 1.32 does not fold the size of other values of a known shape.
+
+    Source: models with Size of an input and of a constant before Range, Unsqueeze and ConstantOfShape.
+    """
+    return FoldedValue((len(inputs[0].values),), is_scalar=True)
 
 
 def _fold_slice(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
@@ -313,6 +318,7 @@ _FOLDS: Mapping[str, Fold] = {
     "Not": _fold_not,
     "Or": _elementwise(operator.or_, _BOOL),
     "Range": _fold_range,
+    "Size": _fold_size,
     "Slice": _fold_slice,
     "Squeeze": _fold_squeeze,
     "Sub": _elementwise(operator.sub),
