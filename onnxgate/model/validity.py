@@ -26,6 +26,7 @@ from onnxgate.model.subgraphs.reduced_models import (
     function_key,
     has_data_elsewhere,
     kind_without_shape,
+    list_needed_values,
     list_unused_weights,
     needs_copy_for_checker,
     remove_accepted_violations,
@@ -34,7 +35,7 @@ from onnxgate.model.subgraphs.reduced_models import (
 from onnxgate.model.tensor_size import check_tensor_size, has_right_raw_data
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, TypeProto
+    from onnx import GraphProto, ModelProto, TensorProto, TypeProto
 
 
 _FIRST_IR_WITH_OPSETS = 3
@@ -153,8 +154,23 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
     for name, tensor in view.tensors:
         is_right = not view.declared and has_right_raw_data(tensor)  # fast path for most tensors
         if not is_right and (wrong := check_tensor_size(tensor, path)):
-            accepted = bool(tensor.name) and tensor.name in list_unused_weights(view.proto.graph)
+            is_unused = bool(tensor.name) and tensor.name in list_unused_weights(view.proto.graph)
+            accepted = is_unused or _is_unused_constant(view, tensor)
             yield ModelFault(f"tensor `{name}` {wrong}", harmless=accepted, about="accepted" if accepted else "")
+
+
+def _is_unused_constant(view: ModelView, tensor: TensorProto) -> bool:
+    """Return whether a tensor is the value of a `Constant` node whose output is not used.
+
+    Source: `Constant` nodes with too many or too few values, loaded on ONNX Runtime 1.16 to 1.31.
+    """
+    for scope in view.scopes:
+        for node in scope.nodes:
+            if node.operator[1] == "Constant" and any(it.HasField("t") and it.t is tensor for it in node.attributes):
+                needed = {name for user in scope.proto.node for name in list_needed_values(user)}
+                outputs = {getattr(output, "name", output) for output in scope.proto.output}  # names in a function
+                return not (needed | outputs).intersection(node.outputs)
+    return False
 
 
 def _list_node_names(graph: GraphView) -> list[str]:

@@ -102,6 +102,15 @@ ACCEPTED = {
         parse(f"g (float[N] x) => (float[N] y) {BIAS} {{ y = Relu (x) }}"),
         "tensor `w` has 1 value, but its shape and type require 3",
     ),
+    **{
+        f"unused constant with {count} values": (
+            parse(
+                f"g (float[N] x) => (float[N] y) {{ c = Constant <value = float[{count}] {values}> () y = Relu (x) }}"
+            ),
+            message,
+        )
+        for count, values, message in ((1, "{1}", "tensor `c` has 1 value"), (5, "{1, 2, 3, 4, 5}", "tensor `c` has 5"))
+    },
 }
 """Violations of the specification that ONNX Runtime 1.16–1.31 accept -> model and start of the message."""
 
@@ -119,7 +128,19 @@ def violate(name: str, model: onnx.ModelProto) -> onnx.ModelProto:
             model.graph.initializer[0].name = ""
         case "unused weight of a wrong size":
             model.graph.initializer[0].dims[0] = 3
+        case "unused constant with 1 values" | "unused constant with 5 values":
+            model.graph.node[0].attribute[0].t.dims[0] = 3
     return model
+
+
+@pytest.mark.parametrize("use", ["y = Add (x, c)", "y = Relu (x) z = Identity (c)"])
+def test_constants_of_a_wrong_size_are_refused_if_used(tmp_path: Path, use: str) -> None:
+    """Runtimes read the values of a constant that a node uses."""
+    text = f"g (float[N] x) => (float[N] y) {{ c = Constant <value = float[5] {{1, 2, 3, 4, 5}}> () {use} }}"
+    fault = judged(tmp_path, violate("unused constant with 5 values", parse(text)))
+
+    assert fault is not None
+    assert not fault.harmless
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

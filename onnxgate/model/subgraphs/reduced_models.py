@@ -145,6 +145,10 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
     for name in list_unused_weights(graph):
         del weights[name]
     _replace_elements(graph, "initializer", weights.values())
+    used = {name for node in graph.node for name in list_needed_values(node)} | {value.name for value in graph.output}
+    unused = [it for it in graph.node if it.op_type == "Constant" and it.output and used.isdisjoint(it.output)]
+    for node in unused:
+        graph.node.remove(node)
     return None if copy == model else copy
 
 
