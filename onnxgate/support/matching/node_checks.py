@@ -61,6 +61,10 @@ def _check_arguments(operation: Operation, schema: Schema, name: str) -> Iterato
 
 
 def _check_types(operation: Operation, schema: Schema, name: str) -> Iterator[Violation]:
+    """Yield wrong types of inputs, and of outputs unless an attribute determines them: then, only kernels limit them.
+
+    Source: Cast, Bernoulli, ConstantOfShape and 6 similar operators with each type, on ONNX Runtime 1.16 to 1.31.
+    """
     bound: dict[str, str] = {}
     for formal, value_type in _pair_arguments(schema.inputs, operation.inputs):
         if not value_type:
@@ -71,7 +75,8 @@ def _check_types(operation: Operation, schema: Schema, name: str) -> Iterator[Vi
             problem = f"`{name}` has inputs of types `{bound[formal.type]}` and `{value_type}`, which must match"
             yield problem, f"{bound[formal.type]} {value_type}"
     for formal, value_type in _pair_arguments(schema.outputs, operation.outputs):
-        if value_type and value_type not in schema.types_of(formal):
+        types = schema.types_of(formal)
+        if value_type and value_type not in types and (formal.type in bound or len(types) == 1):
             yield f"`{name}` does not return `{value_type}` for `{formal.name}`", f"{formal.name}={value_type}"
 
 

@@ -116,6 +116,22 @@ def test_the_first_attribute_is_the_value_of_a_constant() -> None:
     assert ["loads", "refused", "refused"] == [verdict(17, body, "1.31.1") for body in (usable, other, empty)]
 
 
+@pytest.mark.parametrize(
+    ("opset", "operator", "release", "expected"),
+    [
+        (13, "Cast <to = 17>", "1.16.0", "loads"),  # float8e4m3fn, new in Cast(19)
+        (13, "Cast <to = 22>", "1.22.1", "refused"),  # int4, new in Cast(21)
+        (13, "Cast <to = 22>", "1.23.2", "loads"),
+        (13, "Cast <to = 23>", "1.31.1", "refused"),  # float4e2m1: no kernel
+        (15, "Bernoulli <dtype = 17>", "1.16.0", "loads"),
+        (13, "EyeLike <dtype = 17>", "1.31.1", "refused"),
+    ],
+)
+def test_only_kernels_limit_types_that_attributes_set(opset: int, operator: str, release: str, expected: str) -> None:
+    """ONNX Runtime does not check whether the schema allows the output type that an attribute sets."""
+    assert expected == verdict(opset, f"(float[2, 2] x) => (y) {{ y = {operator} (x) }}", release)
+
+
 def test_axis_of_a_scalar() -> None:
     """ArgMax of a scalar and LayerNormalization over a missing axis are refused."""
     largest = "(float x) => (int64 y) { y = ArgMax (x) }"
