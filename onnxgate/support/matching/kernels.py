@@ -96,6 +96,8 @@ class _Matcher:
             return find_restriction(operation, schema.since, self._on.release)
         if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static:
             return None  # folded into a constant before kernels are selected
+        if operation.traits.is_eliminated and not is_unregistered_type(operation.inputs[0] or "", self._on.release):
+            return None
         if None in answers:
             return _explain_unknown_types(operation)
         return _make_missing_kernel_gap(operation, operator, schema, kernels)

