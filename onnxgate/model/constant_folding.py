@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _INT64, _BOOL = 7, 9
 _MAX_ROUNDS = 8
 """Maximum number of times that shapes are inferred again because further constants were folded."""
-INLINED_OPERATORS = frozenset({"CenterCropPad", "SoftmaxCrossEntropyLoss"})
-"""Operators that no release of ONNX Runtime has a kernel for, and whose function body fixes ranks and sizes.
+INLINED_OPERATORS = frozenset({"CenterCropPad"})
+"""Operators that no release of ONNX Runtime has a kernel for, and whose function body fixes ranks and sizes in all.
 
 Source: kernels of ONNX Runtime 1.16 to 1.32; models of these operators with other ranks, loaded on these releases.
 """

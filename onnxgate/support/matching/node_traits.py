@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.tensor_data import read_small_values
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NO_TRAITS = NodeTraits()
 _RANKED = frozenset({"ArgMax", "ArgMin", "LayerNormalization"})
-_DESCRIBED = frozenset({*_RANKED, "Identity", "MatMul", "Resize", "Squeeze", "Upsample"})
+_DESCRIBED = frozenset({*_RANKED, "Identity", "MatMul", "Resize", "SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"})
 _SQUEEZE_WITH_AXES_INPUT = 13
 """First opset in which the axes of Squeeze are an input. Older ones are inferred wrongly by old releases."""
 _DOUBLE = 11
@@ -53,11 +53,27 @@ class TraitReader:
             return NodeTraits(rank=self._rank(node.inputs[0]))
         if name == "Identity":
             return NodeTraits(is_eliminated=True) if self._is_eliminated(node) else NO_TRAITS
+        if name == "SoftmaxCrossEntropyLoss":
+            return NodeTraits(wrong_labels=self._find_wrong_labels(node)) if len(node.inputs) > 1 else NO_TRAITS
         if name == "Squeeze":
             return NodeTraits(as_scalar="".join(self._scalar_squeezes.get(name, "") for name in node.outputs[:1]))
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
         return NodeTraits(scales=self._read_scales(node))
+
+    def _find_wrong_labels(self, node: NodeView) -> Literal["", "scalar", "rank", "size"]:
+        """Return how labels (N, D1, ...) do not fit scores (N, C, D1, ...); "" if they fit or this is unknown."""
+        scores, labels = map(self._scope.type_of, node.inputs[:2])
+        if scores is None or labels is None or min(self._rank(name) for name in node.inputs[:2]) < 0:
+            return ""
+        expected, actual = ([*found.tensor_type.shape.dim] for found in (scores, labels))
+        if not actual or len(expected) == 1:
+            return "scalar"
+        del expected[1:2]
+        if len(expected) != len(actual):
+            return "rank"
+        sizes = [(left.dim_value, right.dim_value) for left, right in zip(expected, actual, strict=True)]
+        return "size" if any(left > 0 and right > 0 and left != right for left, right in sizes) else ""
 
     def _is_eliminated(self, node: NodeView) -> bool:
         """Return whether the optimizer removes an Identity, so that it needs no kernel.

@@ -55,6 +55,8 @@ LOCALE_RESTRICTIONS = (
 
 
 _SCALED = ("Resize", "Upsample")
+_LOSS_WITH_RANKS = 14
+"""First opset in which older releases check the ranks of the labels of SoftmaxCrossEntropyLoss."""
 _OF_AXIS, _OF_AXIS_SINCE = ("ArgMax", "ArgMin"), 11
 
 
@@ -131,13 +133,34 @@ def _check_scales(operation: Operation, values: AttributeValues, release: str) -
 
 
 def find_body_restriction(operation: Operation, since: int, release: str) -> SupportGap | None:
+    """Return why a release rejects an operation that it replaces by its function body; None if it accepts it."""
+    if operation.domain != DEFAULT_DOMAIN:
+        return None
+    return _check_labels(operation, since, release) or _check_mask(operation, since, release)
+
+
+def _check_labels(operation: Operation, since: int, release: str) -> SupportGap | None:
+    """Return why a release rejects the labels of SoftmaxCrossEntropyLoss.
+
+    Source: 16 combinations of ranks and sizes in opsets 12 to 20, loaded on 27 releases from 1.16.0 to 1.32.0.
+    """
+    first = {"scalar": "", "rank": "1.17.0" if operation.opset >= _LOSS_WITH_RANKS else "1.24.1", "size": "1.24.1"}
+    wrong = operation.traits.wrong_labels
+    if not wrong or not is_release_within(release, first[wrong], ""):
+        return None
+    shape = "the sizes of the scores without the classes" if wrong == "size" else "one dimension less than the scores"
+    problem = f"`{operation.label}({since})`: labels must have {shape}"
+    return SupportGap("attribute-unsupported", problem, about="labels")
+
+
+def _check_mask(operation: Operation, since: int, release: str) -> SupportGap | None:
     """Return why a release rejects an Attention node because of the type of its mask; None if it accepts the type.
 
     Source: models loaded on ONNX Runtime 1.23.0 to 1.32.0. If the mask is neither bool nor float, releases up to 1.23.2
     reject the node; releases up to 1.31.1 reject it only with `is_causal` or `nonpad_kv_seqlen` (the seventh input).
     """
     mask = operation.inputs[3] if operation.name == "Attention" and len(operation.inputs) > 3 else None
-    if operation.domain != DEFAULT_DOMAIN or mask in (None, "", "tensor(bool)", "tensor(float)"):
+    if mask in (None, "", "tensor(bool)", "tensor(float)"):
         return None
     is_masked_again = operation.inputs[6:] not in ((), (None,)) or bool(
         read_attribute_values(operation).get("is_causal")

@@ -153,6 +153,25 @@ def test_identity_without_a_kernel_is_refused_if_it_stays(body: str, expected: s
     assert expected == verdict(25 if "e8m0" in body else 23, body, "1.24.1")
 
 
+@pytest.mark.parametrize(
+    ("opset", "scores", "labels", "expected"),
+    [
+        (13, "3, 5, 2", "[3, 2]", ["loads", "loads", "loads"]),
+        (13, "3, 5, 2", "[N, 2]", ["loads", "loads", "loads"]),
+        (13, "3, 5", "[3, 5]", ["loads", "loads", "refused"]),
+        (14, "3, 5", "[3, 5]", ["loads", "refused", "refused"]),
+        (14, "3, 5, 2", "[3, 4]", ["loads", "loads", "refused"]),
+        (13, "3, 5", "", ["refused", "refused", "refused"]),
+        (13, "3", "[3]", ["refused", "refused", "refused"]),
+    ],
+)
+def test_labels_of_a_loss(opset: int, scores: str, labels: str, expected: list[str]) -> None:
+    """Older releases accept labels of a wrong rank or size, unless they are a scalar."""
+    body = f"(float[{scores}] x, int64{labels} l) => (float y) {{ y = SoftmaxCrossEntropyLoss (x, l) }}"
+
+    assert expected == [verdict(opset, body, release) for release in ("1.16.3", "1.23.2", "1.24.1")]
+
+
 def test_axis_of_a_scalar() -> None:
     """ArgMax of a scalar and LayerNormalization over a missing axis are refused."""
     largest = "(float x) => (int64 y) { y = ArgMax (x) }"
