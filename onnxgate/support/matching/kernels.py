@@ -26,7 +26,12 @@ from onnxgate.support.matching.operations import (
     TypedNode,
     get_unknown_type,
 )
-from onnxgate.support.matching.restrictions import find_body_restriction, find_restriction, is_unregistered_type
+from onnxgate.support.matching.restrictions import (
+    eliminates,
+    find_body_restriction,
+    find_restriction,
+    is_unregistered_type,
+)
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 MatchResult = SupportGap | str | None
@@ -96,7 +101,7 @@ class _Matcher:
             return find_restriction(operation, schema.since, self._on.release)
         if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static:
             return None  # folded into a constant before kernels are selected
-        if operation.traits.is_eliminated and not is_unregistered_type(operation.inputs[0] or "", self._on.release):
+        if operation.traits.is_eliminated and eliminates(operation, schema.since, self._on.release):
             return None
         if None in answers:
             return _explain_unknown_types(operation)

@@ -45,7 +45,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     is_transposed: bool = False  # MatMul of doubles that ONNX Runtime fuses with a Transpose before it
     as_scalar: str = ""  # what fails if old releases take the output of Squeeze for a scalar
     wrong_labels: Literal["", "scalar", "rank", "size"] = ""  # which labels of SoftmaxCrossEntropyLoss do not fit
-    is_eliminated: bool = False  # Identity that ONNX Runtime removes before it selects kernels
+    is_eliminated: bool = False  # Identity or Dropout that ONNX Runtime removes before it selects kernels
 
 
 class Operation(msgspec.Struct, frozen=True):

@@ -55,6 +55,8 @@ LOCALE_RESTRICTIONS = (
 
 
 _SCALED = ("Resize", "Upsample")
+_NEW_DROPOUT = 22
+"""First version of Dropout that only newer releases remove."""
 _LOSS_WITH_RANKS = 14
 """First opset in which older releases check the ranks of the labels of SoftmaxCrossEntropyLoss."""
 _OF_AXIS, _OF_AXIS_SINCE = ("ArgMax", "ArgMin"), 11
@@ -170,6 +172,14 @@ def _check_mask(operation: Operation, since: int, release: str) -> SupportGap | 
     problem = f"there is no kernel for `{operation.label}({since})` with `attn_mask` = `{mask}`"
     return SupportGap(
         "missing-kernel", problem, "implements masks of `tensor(bool)` and `tensor(float)`", f"attn_mask={mask}"
+    )
+
+
+def eliminates(operation: Operation, since: int, release: str) -> bool:
+    """Return whether a release removes an operation with the trait `is_eliminated` before it selects kernels."""
+    is_new = operation.name == "Dropout" and since >= _NEW_DROPOUT
+    return is_release_within(release, "1.25.0" if is_new else "", "") and not is_unregistered_type(
+        operation.inputs[0] or "", release
     )
 
 

@@ -154,6 +154,24 @@ def test_identity_without_a_kernel_is_refused_if_it_stays(body: str, expected: s
 
 
 @pytest.mark.parametrize(
+    ("opset", "nodes", "expected"),
+    [
+        (13, "a = Dropout (x) y = Cast <to = 1> (a)", ["loads", "loads"]),
+        (22, "a = Dropout (x) y = Cast <to = 1> (a)", ["refused", "loads"]),
+        (13, "a, m = Dropout (x) y = Cast <to = 1> (a)", ["loads", "loads"]),
+        (13, "a, m = Dropout (x) b = Cast <to = 1> (a) c = Cast <to = 1> (m) y = Add (b, c)", ["refused", "refused"]),
+        (13, "r = Constant <value_float = 0.5> () a = Dropout (x, r) y = Cast <to = 1> (a)", ["refused", "refused"]),
+        (13, "b = Cast <to = 16> (x) y = Dropout (b)", ["refused", "refused"]),
+    ],
+)
+def test_dropout_of_bfloat16_is_refused_if_it_stays(opset: int, nodes: str, expected: list[str]) -> None:
+    """ONNX Runtime removes Dropout without a ratio or mask before it selects kernels, of which none is for bfloat16."""
+    body = f"(bfloat16[2] x) => (y) {{ {nodes} }}"
+
+    assert expected == [verdict(opset, body, release) for release in ("1.24.4", "1.25.0")]
+
+
+@pytest.mark.parametrize(
     ("opset", "scores", "labels", "expected"),
     [
         (13, "3, 5, 2", "[3, 2]", ["loads", "loads", "loads"]),
