@@ -45,6 +45,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     bound_from: Literal["config", "lock", "type", "measured"]
     detail: str = ""  # "shape (2, 10) instead of (1, 10)", "at [0, 3]: 1.25 instead of 0.5"
     figures: tuple[Figure, ...] = ()  # additional metrics of mismatches and of quantized outputs
+    compared: str = ""  # value that was compared instead of a saturated output: the input of its activation
     note: str = ""  # elements excluded from the comparison, and the reason
 
 

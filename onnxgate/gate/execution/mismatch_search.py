@@ -147,9 +147,10 @@ class MismatchSearch:
         mismatch = _select_mismatch(comparison)
         if mismatch.case not in model.cases:
             raise SearchError(f"the inputs of `{mismatch.case}` are no longer available")
-        output, detail = mismatch.output.removesuffix(" (layout)"), ""
+        name, detail = mismatch.output.removesuffix(" (layout)"), ""
+        output = mismatch.compared or name
         side = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case)
-        side.mask = create_search_mask(model.proto, side.case, model.masks.get((mismatch.case, output)))
+        side.mask = create_search_mask(model.proto, side.case, model.masks.get((mismatch.case, name)))
         if comparison.pair == "optimization" or _is_only_optimized(comparison, mismatch):
             plain = self._side(model, comparison.runtime, "disabled", mismatch.case)
             begun = search_across_levels(plain, side, output)

@@ -37,6 +37,7 @@ from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.mismatch_search import MismatchSearch, create_searched_model
 from onnxgate.gate.execution.model_noise import ModelNoise
 from onnxgate.gate.execution.nearby_runs import NearbyRuns
+from onnxgate.gate.execution.saturated_outputs import SaturatedComparison
 from onnxgate.gate.execution.source_noise import UnmeasurableError, read_source_noise
 from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.execution.widened_comparison import WidenedComparison
@@ -59,7 +60,7 @@ from onnxgate.stages.parity import stage as parity_stage
 from onnxgate.stages.parity.output_comparison import FAINT, SAME_FILE_PAIRS, ParityModel, create_parity_model
 from onnxgate.stages.parity.quantized_layers import find_worst_layers, pair_tensors
 from onnxgate.stages.parity.quantized_weights import find_wrong_weights
-from onnxgate.stages.parity.stage import RunOutputs, compare_with_float, list_outputs
+from onnxgate.stages.parity.stage import ParityEvidence, RunOutputs, compare_with_float, list_outputs
 from onnxgate.stages.runtime import ObservedRun, plan_run
 
 if TYPE_CHECKING:
@@ -95,12 +96,16 @@ class OutputComparer:
         nearby = NearbyRuns(
             self.submit, self.place, file, started.cases, tuple(started.levels), model.comparability.half
         )
-        comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable, nearby.run)
+        collect = partial(parity_stage.collect_evidence, eager=started.sourced.eager, run_nearby=nearby.run)
+        comparisons, undone = collect(model, ran, unusable=unusable)
         beyond = [comparison for comparison in comparisons if exceeds_default(comparison) or is_faint(comparison)]
         if beyond:
-            model, unmeasured = self._measure_noise(model, started, reading, ran, beyond)
+            model, unmeasured = self._measure_noise(model, file, started, reading, ran, beyond)
             skipped = (*skipped, *unmeasured, *report_loosened(model, beyond))
-            comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable, nearby.run)
+            comparisons, undone = collect(model, ran, unusable=unusable)
+        if started.sourced.eager is None:
+            saturated, undone = self._compare_saturated(model, started, reading, ran, undone)
+            comparisons = (*comparisons, *saturated)
         unfound: tuple[IncompleteCheck, ...] = ()
         if any(map(find_mismatches, comparisons)):
             search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)
@@ -122,9 +127,34 @@ class OutputComparer:
             measured=tuple(figure for comparison in comparisons for figure in report_measurements(comparison)),
         )
 
+    def _compare_saturated(
+        self,
+        model: ParityModel,
+        started: StartedModel,
+        reading: ParsedModel,
+        ran: Sequence[ObservedRun],
+        undone: tuple[IncompleteCheck, ...],
+    ) -> ParityEvidence:
+        """Compare the inputs of saturated activations; return `undone` without the outputs that were compared."""
+
+        def collect(model: ParityModel, path: Path, runs: Sequence[ObservedRun]) -> ParityEvidence:
+            comparisons, missing = parity_stage.collect_evidence(model, runs, None, ())
+            beyond = [comparison for comparison in comparisons if exceeds_default(comparison) or is_faint(comparison)]
+            if not beyond:
+                return comparisons, missing
+            model, unmeasured = self._measure_noise(model, path, started, reading, runs, beyond)
+            comparisons, missing = parity_stage.collect_evidence(model, runs, None, ())
+            return comparisons, (*missing, *unmeasured, *report_loosened(model, beyond))
+
+        comparison = SaturatedComparison(lambda planned, job: self.submit(planned, job, None), self.place, collect)
+        runtimes = {planned.name: planned for planned in started.levels}
+        path = started.prepared.planned.model.absolute
+        return comparison.compare(model, path, reading.proto, runtimes, ran, undone)
+
     def _measure_noise(
         self,
         model: ParityModel,
+        path: Path,
         started: StartedModel,
         reading: ParsedModel,
         ran: Sequence[ObservedRun],
@@ -138,7 +168,7 @@ class OutputComparer:
             except UnmeasurableError as error:
                 reasons.append(f"of the source ({error})")
         try:
-            noise = self._measure_model(started, ran, beyond, model.comparability)
+            noise = self._measure_model(path, started, ran, beyond, model.comparability)
         except UnmeasurableError as error:
             reasons.append(f"of the model ({error})")
             reason = f"the rounding errors could not be measured: {join_phrases(reasons)}"
@@ -190,7 +220,12 @@ class OutputComparer:
         return self.run_in_toolchain(job)
 
     def _measure_model(
-        self, started: StartedModel, ran: Sequence[ObservedRun], beyond: Sequence[Comparison], traits: NumericTraits
+        self,
+        path: Path,
+        started: StartedModel,
+        ran: Sequence[ObservedRun],
+        beyond: Sequence[Comparison],
+        traits: NumericTraits,
     ) -> NoiseMeasurement:
         """Measure on the first possible runtime: on a reference if it is one, without optimization if possible."""
         planned = {planned.name: planned for planned in started.levels}
@@ -243,7 +278,7 @@ def report_measurements(comparison: Comparison) -> list[Measured]:
     return [
         Measured(
             model=comparison.model,
-            output=difference.output,
+            output=difference.compared or difference.output,
             pair=f"{comparison.runtime} against {comparison.reference}",
             case=f"{difference.case}, optimization {difference.optimization}",
             metric=metric,

@@ -106,7 +106,8 @@ def describe_worst(comparison: Comparison) -> str:
     levels = {mismatch.optimization for mismatch in mismatches}
     others = {difference.optimization for difference in comparison.differences} - levels
     at_level = f" (only with optimization `{min(levels)}`)" if others else ""
-    return f"{_describe_difference(mismatch)} with `{mismatch.case}`{at_level}"
+    before = f" in `{mismatch.compared}`, before it saturates," if mismatch.compared else ""
+    return f"{_describe_difference(mismatch)}{before} with `{mismatch.case}`{at_level}"
 
 
 def _format_ratio(value: float) -> str:

@@ -48,6 +48,8 @@ class RunOutputs:
     paths: dict[CaseOutput, str | None]
 
 
+NEGLIGIBLE = "negligible "
+"""Start of the cause of an incomplete check of an output near zero; its name follows."""
 MIN_ACCURACY_DB = 10.0
 """Minimum SNR in dB between runs with different rounding. Below, a third of the amplitude is noise."""
 
@@ -411,7 +413,7 @@ class _OutputComparer:
         hint = "set `tolerance` for this output: a smaller `atol`, or the current `atol` if values near 0 are expected"
         for key, reason in self.negligible.items():
             if key not in self.significant:
-                self.miss(f"negligible {key[1]}", reason, hint)
+                self.miss(f"{NEGLIGIBLE}{key[1]}", reason, hint)
 
 
 def _name_source_cause(case: str, source: CaseResult | None) -> str:
