@@ -231,7 +231,6 @@ class OutputComparer:
         planned = {planned.name: planned for planned in started.levels}
         names = dict.fromkeys(it.reference if it.reference in planned else it.runtime for it in beyond)
         noise = ModelNoise(lambda planned, job: self.submit(planned, job, None), self.place)
-        path = started.prepared.planned.model.absolute
         return noise.measure_on_any(path, [planned[name] for name in names], ran, traits)
 
     def _model(self, started: StartedModel, reading: ParsedModel, runs: Sequence[ModelRuns]) -> ParityModel:
