@@ -133,6 +133,17 @@ def violate(name: str, model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.parametrize("outputs", [[], ["c", "d"]])
+def test_constants_need_one_output(tmp_path: Path, outputs: list[str]) -> None:
+    """Runtimes refuse a constant without exactly one output."""
+    model = parse("g (float[N] x) => (float[N] y) { c = Constant <value_float = 1> () y = Relu (x) }")
+    model.graph.node[0].output[:] = outputs
+    fault = judged(tmp_path, model)
+
+    assert fault is not None
+    assert not fault.harmless
+
+
 @pytest.mark.parametrize("use", ["y = Add (x, c)", "y = Relu (x) z = Identity (c)"])
 def test_constants_of_a_wrong_size_are_refused_if_used(tmp_path: Path, use: str) -> None:
     """Runtimes read the values of a constant that a node uses."""

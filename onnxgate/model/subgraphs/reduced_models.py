@@ -146,8 +146,8 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
         del weights[name]
     _replace_elements(graph, "initializer", weights.values())
     used = {name for node in graph.node for name in list_needed_values(node)} | {value.name for value in graph.output}
-    unused = [it for it in graph.node if it.op_type == "Constant" and it.output and used.isdisjoint(it.output)]
-    for node in unused:
+    constants = [node for node in graph.node if node.op_type == "Constant" and len(node.output) == 1]
+    for node in [it for it in constants if it.output[0] not in used]:
         graph.node.remove(node)
     return None if copy == model else copy
 
