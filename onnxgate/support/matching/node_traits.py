@@ -22,6 +22,8 @@ _DESCRIBED = frozenset(
 _SQUEEZE_WITH_AXES_INPUT = 13
 """First opset in which the axes of Squeeze are an input. Older ones are inferred wrongly by old releases."""
 _DOUBLE = 11
+_LOSS_WEIGHTS = 2
+"""Index of the weights among the inputs of SoftmaxCrossEntropyLoss."""
 _MAX_DEPTH = 32
 """Maximum number of nodes between a constant and a value that is computed from constants only."""
 
@@ -56,15 +58,18 @@ class TraitReader:
         if name in ("Dropout", "Identity"):
             return NodeTraits(is_eliminated=True) if self._is_eliminated(node) else NO_TRAITS
         if name == "SoftmaxCrossEntropyLoss":
-            return NodeTraits(wrong_labels=self._find_wrong_labels(node)) if len(node.inputs) > 1 else NO_TRAITS
+            return NodeTraits(wrong_loss=self._find_wrong_loss(node)) if len(node.inputs) > 1 else NO_TRAITS
         if name == "Squeeze":
             return NodeTraits(as_scalar="".join(self._scalar_squeezes.get(name, "") for name in node.outputs[:1]))
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
         return NodeTraits(scales=self._read_scales(node))
 
-    def _find_wrong_labels(self, node: NodeView) -> Literal["", "scalar", "rank", "size"]:
-        """Return how labels (N, D1, ...) do not fit scores (N, C, D1, ...); "" if they fit or this is unknown."""
+    def _find_wrong_loss(self, node: NodeView) -> Literal["", "scalar", "rank", "size", "weights"]:
+        """Return how labels (N, D1, ...) do not fit scores (N, C, D1, ...), or "weights" if their rank is not 1.
+
+        The result is "" if they fit or this is unknown.
+        """
         scores, labels = map(self._scope.type_of, node.inputs[:2])
         if scores is None or labels is None or min(self._rank(name) for name in node.inputs[:2]) < 0:
             return ""
@@ -74,6 +79,8 @@ class TraitReader:
         del expected[1:2]
         if len(expected) != len(actual):
             return "rank"
+        if len(node.inputs) > _LOSS_WEIGHTS and self._rank(node.inputs[_LOSS_WEIGHTS]) not in (-1, 1):
+            return "weights"
         sizes = [(left.dim_value, right.dim_value) for left, right in zip(expected, actual, strict=True)]
         return "size" if any(left > 0 and right > 0 and left != right for left, right in sizes) else ""
 

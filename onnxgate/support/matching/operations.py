@@ -44,7 +44,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     scales: tuple[float, ...] = ()  # constant scales of Resize and Upsample, one per axis
     is_transposed: bool = False  # MatMul of doubles that ONNX Runtime fuses with a Transpose before it
     as_scalar: str = ""  # what fails if old releases take the output of Squeeze for a scalar
-    wrong_labels: Literal["", "scalar", "rank", "size"] = ""  # which labels of SoftmaxCrossEntropyLoss do not fit
+    wrong_loss: Literal["", "scalar", "rank", "size", "weights"] = ""  # shape of SoftmaxCrossEntropyLoss that is wrong
     is_eliminated: bool = False  # Identity or Dropout that ONNX Runtime removes before it selects kernels
 
 

@@ -138,21 +138,24 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
     """Return why a release rejects an operation that it replaces by its function body; None if it accepts it."""
     if operation.domain != DEFAULT_DOMAIN:
         return None
-    return _check_labels(operation, since, release) or _check_mask(operation, since, release)
+    return _check_loss(operation, since, release) or _check_mask(operation, since, release)
 
 
-def _check_labels(operation: Operation, since: int, release: str) -> SupportGap | None:
-    """Return why a release rejects the labels of SoftmaxCrossEntropyLoss.
+def _check_loss(operation: Operation, since: int, release: str) -> SupportGap | None:
+    """Return why a release rejects the labels or weights of SoftmaxCrossEntropyLoss.
 
     Source: 16 combinations of ranks and sizes in opsets 12 to 20, loaded on 27 releases from 1.16.0 to 1.32.0.
     """
-    first = {"scalar": "", "rank": "1.17.0" if operation.opset >= _LOSS_WITH_RANKS else "1.24.1", "size": "1.24.1"}
-    wrong = operation.traits.wrong_labels
-    if not wrong or not is_release_within(release, first[wrong], ""):
+    of_rank = "1.17.0" if operation.opset >= _LOSS_WITH_RANKS else "1.24.1"
+    first, shape = {
+        "scalar": ("", "labels must have one dimension less than the scores"),
+        "rank": (of_rank, "labels must have one dimension less than the scores"),
+        "size": ("1.24.1", "labels must have the sizes of the scores without the classes"),
+        "weights": (of_rank, "weights must have one dimension"),
+    }.get(operation.traits.wrong_loss, ("", ""))
+    if not shape or not is_release_within(release, first, ""):
         return None
-    shape = "the sizes of the scores without the classes" if wrong == "size" else "one dimension less than the scores"
-    problem = f"`{operation.label}({since})`: labels must have {shape}"
-    return SupportGap("attribute-unsupported", problem, about="labels")
+    return SupportGap("attribute-unsupported", f"`{operation.label}({since})`: {shape}", about="shapes")
 
 
 def _check_mask(operation: Operation, since: int, release: str) -> SupportGap | None:

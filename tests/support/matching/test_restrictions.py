@@ -190,6 +190,14 @@ def test_labels_of_a_loss(opset: int, scores: str, labels: str, expected: list[s
     assert expected == [verdict(opset, body, release) for release in ("1.16.3", "1.23.2", "1.24.1")]
 
 
+def test_weights_of_a_loss() -> None:
+    """Newer releases refuse weights that are not a vector."""
+    body = "(float[3, 5] x, int64[3] l, float[{}] w) => (float y) {{ y = SoftmaxCrossEntropyLoss (x, l, w) }}"
+    verdicts = [verdict(13, body.format(shape), release) for shape in ("5", "5, 1") for release in ("1.23.2", "1.24.1")]
+
+    assert ["loads", "loads", "loads", "refused"] == verdicts
+
+
 def test_axis_of_a_scalar() -> None:
     """ArgMax of a scalar and LayerNormalization over a missing axis are refused."""
     largest = "(float x) => (int64 y) { y = ArgMax (x) }"
