@@ -108,7 +108,6 @@ STATES = {
     "invalid-model/nodes-not-sorted": "unfixable",
     "invalid-model/operator-newer-than-opset": "unfixable",
     "invalid-model/shapes-contradict": "unfixable",
-    "invalid-model/training-labels": "unfixable",
     "invalid-model/two-nodes-of-one-name": "unfixable",
     "invalid-model/types-that-do-not-fit": "unverified",
     "invalid-model/wrong-declared-shape": "unfixable",
