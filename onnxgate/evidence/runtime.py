@@ -19,7 +19,7 @@ class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
     declared: str  # "(batch, 10)"
     shape: str  # "(2, 10)"
     axes: tuple[str, ...] = ()  # input axes that wrong sizes refer to; () if only fixed sizes or the rank are wrong
-    misnamed: bool = False  # wrong axes have names of input axes, but none is the first axis of both
+    misnamed: bool = False  # wrong axes have names of input axes, but none is at the same place as in an input
     is_read: bool = False  # a node also reads the output, so a runtime may use its declared shape
 
 

@@ -414,7 +414,7 @@ class DeclaredOutputs:
     outputs: Mapping[str, ValueInfo]
     sizes: Mapping[str, int]
     read: frozenset[str] = frozenset()  # outputs that a node also reads
-    first: frozenset[Dim] = frozenset()  # first axes of the inputs, such as the batch
+    inputs: tuple[tuple[Dim, ...], ...] = ()  # declared shapes of the inputs
 
     def find_contradiction(self, output: str, array: NDArray[Any]) -> WrongShape | None:
         """Return the difference between the actual and the declared shape of an output; None if they agree."""
@@ -436,8 +436,14 @@ class DeclaredOutputs:
             declared=_format_shape(value.shape),
             shape=_format_shape(array.shape),
             axes=tuple(sorted({axis for _, dim in wrong for axis in self._list_axes(dim)})),
-            misnamed=all(dim in self.sizes and (index or dim not in self.first) for index, dim in wrong),
+            misnamed=all(dim in self.sizes and not self._is_kept(dim, index, array.ndim) for index, dim in wrong),
             is_read=output in self.read,
+        )
+
+    def _is_kept(self, dim: Dim, index: int, rank: int) -> bool:
+        """Return whether a model seems to keep an axis: the first one, or one at the same place as in an input."""
+        return any(
+            len(shape) > index and shape[index] == dim and (index == 0 or len(shape) == rank) for shape in self.inputs
         )
 
     def _list_axes(self, dim: str) -> Iterable[str]:
@@ -483,8 +489,8 @@ def read_declared_outputs(
             if isinstance(dim, str) and dim not in UNKNOWN_AXIS_NAMES:
                 sizes.setdefault(dim, set()).add(size)
     definite = {dim: next(iter(values)) for dim, values in sizes.items() if len(values) == 1}
-    first = frozenset(value.shape[0] for value in facts.inputs if value.shape)
-    return DeclaredOutputs({value.name: value for value in facts.outputs}, definite, read, first)
+    shapes = tuple(value.shape for value in facts.inputs if value.shape)
+    return DeclaredOutputs({value.name: value for value in facts.outputs}, definite, read, shapes)
 
 
 def _format_shape(shape: Sequence[Dim]) -> str:

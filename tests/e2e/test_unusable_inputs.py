@@ -90,6 +90,19 @@ def test_selected_case_of_unusable_inputs(repository: Repository) -> None:
     assert ["tokenizer.json is missing" in part["reason"] for part in report["undecided"]] == [True, True]
 
 
+def test_unknown_case_beside_unsupported_inputs(command: Repository, tmp_path: Path) -> None:
+    """A model whose inputs have an unsupported type has no cases, so an unknown name is an error."""
+    made = command.at(tmp_path / "unsupported")
+    write(made.folder / "good.onnx", RELU)
+    write(made.folder / "sequence.onnx", "g (seq(float[2]) s) => (float[n] y) { y = ConcatFromSequence<axis = 0>(s) }")
+    made.write("onnxgate.toml", CONFIG % sys.executable)
+    commit(made.folder)
+    made.run("lock")
+    done = made.run("check", "--case", "typo", status=2)
+
+    assert "no selected model has the input case `typo`" in done.stderr
+
+
 def test_export_of_other_models(repository: Repository) -> None:
     """A command that cannot be run is reported for its model."""
     done = repository.run("export", "--check", status=3)

@@ -50,7 +50,14 @@ from onnxgate.gate.request import (
 from onnxgate.gate.sharding.plan import TOOLCHAIN
 from onnxgate.inputs.branches import BRANCH_FAULTS
 from onnxgate.inputs.case_selection import require_known_cases
-from onnxgate.inputs.cases import CaseGenerator, InputCases, InputGenerationError, PlannedCase, create_cases
+from onnxgate.inputs.cases import (
+    NO_INPUTS,
+    CaseGenerator,
+    InputCases,
+    InputGenerationError,
+    PlannedCase,
+    create_cases,
+)
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import list_content_files
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
@@ -206,7 +213,8 @@ class _Executor:
             inputs = list(inputs)
             names = (name for _, cases in inputs for name in cases.names)
             has_source = any(model.planned.model.settings.source for model in self._models)
-            if not any(cases.reason and not cases.names for _, cases in inputs):  # unknown names may be valid
+            # The names of inputs that cannot be used are unknown. Models with unsupported inputs have no cases.
+            if not any(cases.reason and not cases.names and cases.cause != NO_INPUTS for _, cases in inputs):
                 require_known_cases(self._settings.inputs, names, has_source)
         return [self._prepare(model, *read, toolchain) for model, read in zip(self._models, inputs, strict=True)]
 

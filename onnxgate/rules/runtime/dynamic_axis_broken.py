@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
-    BrokenSizes,
     describe_failure,
     find_broken_sizes,
     find_failing_node,
     find_failing_place,
     format_sizes,
 )
-
-UNNAMED_AXIS = re.compile(r"\[\d+\]$")
-"""End of the names that onnxgate gives to axes without a name, such as `x[0]`."""
 
 
 @rule(ModelRuns, "dynamic-axis-broken", level=Level.ERROR, since="0.1.0")
@@ -27,8 +22,7 @@ def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
     A model fails for some sizes of a dynamic axis.
 
     ## Why it matters
-    Usually, the size of the example input is hard-coded in the graph, often in a `Reshape`. For axes without a name and
-    without configured `sizes`, this is a warning: nothing states that they should support other sizes.
+    Usually, the size of the example input is hard-coded in the graph, often in a `Reshape`.
 
     ## What to do
     - Declare the axis in `dynamic_shapes`, and export with an example input of size 2 or more on this axis.
@@ -48,14 +42,7 @@ def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
             on=OnRuntime(subject.runtime, describe_failure(broken.attempts, subject)),
             topic=broken.topic,
             identity=f"{broken.topic} {mask_numbers(node)}",
-            level=Level.WARNING if _is_undeclared(broken) else None,
         )
-
-
-def _is_undeclared(broken: BrokenSizes) -> bool:
-    """Return whether the failing axes have no name, and sizes that were guessed."""
-    guessed = broken.attempts[0].case.guessed
-    return all(UNNAMED_AXIS.search(axis) and axis in guessed for axis in broken.fails_at)
 
 
 def _name_axes(sizes: dict[str, int]) -> str:

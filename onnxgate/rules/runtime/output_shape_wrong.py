@@ -36,8 +36,8 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     - If only a fixed size in the declaration is wrong, run `onnxgate fix --rule output-shape-wrong MODEL`.
 
     If no node reads the output, a wrong fixed size is a warning: runtimes return the right shape, and at most log the
-    difference. So is an axis that has the name of an input axis but another size, except the first axis, by which
-    callers assign results to items of the batch.
+    difference. So is an axis that has the name of an input axis but another size, unless the model seems to keep this
+    axis: it is the first axis of both, or at the same place in an input with as many axes.
     """
     if select_worst_attempts(subject):
         return

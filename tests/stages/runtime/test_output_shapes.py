@@ -140,3 +140,16 @@ def test_axes_of_wrong_sizes(tmp_path: Path, dims: tuple[Dim, ...], axes: tuple[
 
     assert wrong is not None
     assert (wrong.axes, wrong.misnamed) == (axes, misnamed)
+
+
+def test_axis_that_the_model_seems_to_keep(tmp_path: Path) -> None:
+    """An axis at the same place as in an input with as many axes may have the size of the example input."""
+    same, other = (
+        _contradicts(tmp_path, X, _y(*dims), size)
+        for dims, size in ((("batch", "time"), (3, 5)), (("batch", "time", 1), (3, 5, 1)))
+    )
+
+    assert same is not None
+    assert not same.misnamed
+    assert other is not None
+    assert other.misnamed
