@@ -100,7 +100,7 @@ def test_unknown_case_beside_unsupported_inputs(command: Repository, tmp_path: P
     made.run("lock")
     done = made.run("check", "--case", "typo", status=2)
 
-    assert "no selected model has the input case `typo`" in done.stderr
+    assert "no selected model has the input case `typo`" in done.err
 
 
 def test_export_of_other_models(repository: Repository) -> None:
