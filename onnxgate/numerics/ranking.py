@@ -184,11 +184,11 @@ class _ItemComparison:
                 return self._list_differing()
             if is_known:  # of equal items, the reference may always list others than the runs
                 found = _OpenItems(found.missing[:0], found.added)
-        missing = [self._read_scores(run[sample.missing]) for run, sample in zip(runs, samples, strict=True)]
-        added = [self._read_scores(self.candidate[sample.added]) for sample in samples]
+        missing = [self._rank(run, sample.missing) for run, sample in zip(runs, samples, strict=True)]
+        added = [self._rank(self.candidate, sample.added) for sample in samples]
         return _OpenItems(
-            found.missing[self._exceeds(self._read_scores(self.reference[found.missing]), missing)],
-            found.added[self._exceeds(self._read_scores(self.candidate[found.added]), added)],
+            found.missing[self._exceeds(self._rank(self.reference, found.missing), missing)],
+            found.added[self._exceeds(self._rank(self.candidate, found.added), added)],
         )
 
     def _is_unmatched(self) -> bool:
@@ -205,17 +205,18 @@ class _ItemComparison:
             change, *usual = (float(_measure_size(scores - ours).max(initial=0.0)) for scores in others)
         return change > float(self.allowed[:, self.score].max()) + MAX_RATIO * max(usual)
 
-    def _read_scores(self, items: Array) -> Array:
-        return np.zeros(len(items)) if self.score is None else items[:, self.score]
+    def _rank(self, items: Array, chosen: Array) -> Array:
+        """Return the scores of the chosen items. Without scores, items that are listed first rank highest."""
+        return -(chosen % (len(items) // len(self.ours))) if self.score is None else items[chosen, self.score]
 
-    def _exceeds(self, scores: Array, samples: Sequence[Array]) -> Array:
-        """Return of which items there are more than in the samples, not counting those with lower scores."""
+    def _exceeds(self, ranks: Array, samples: Sequence[Array]) -> Array:
+        """Return of which items there are more than in the samples, not counting those that rank lower."""
         near = 0.0 if self.score is None else float(self.allowed[:, self.score].max())
 
         def count(sample: Array) -> Array:
-            return len(sample) - np.searchsorted(np.sort(sample), scores - near)
+            return len(sample) - np.searchsorted(np.sort(sample), ranks - near)
 
-        return np.asarray(count(scores) > MAX_RATIO * np.max([count(sample) for sample in samples], axis=0))
+        return np.asarray(count(ranks) > MAX_RATIO * np.max([count(sample) for sample in samples], axis=0))
 
     def _summarize(self, left: _OpenItems) -> ItemAgreement:
         details, differing = [*self._describe(left)], self._list_differing()
@@ -223,7 +224,7 @@ class _ItemComparison:
             self.reference[np.setdiff1d(differing.missing, left.missing)],
             self.candidate[np.setdiff1d(differing.added, left.added)],
         ]
-        scores = [score for items in unstable for score in self._read_scores(items).tolist()]
+        scores = [] if self.score is None else [score for items in unstable for score in items[:, self.score].tolist()]
         return ItemAgreement(
             items=len(self.reference),
             matched=int(self.matching.equal.sum()),
@@ -231,7 +232,7 @@ class _ItemComparison:
             differing=frozenset(name for _, outputs in details for name in outputs),
             wrong=self._count(left),
             detail=details[0][0] if details else "",
-            top_score=max(scores, default=None) if self.score is not None else None,
+            top_score=max(scores, default=None),
             worst=self._measure_matched(),
             is_hollow=self._is_unmatched() and not any(map(len, left)),
         )

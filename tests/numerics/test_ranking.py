@@ -229,6 +229,25 @@ def test_missing_item_above_unstable_ones_is_found() -> None:
     assert "item 0" in agreement.detail
 
 
+@pytest.mark.parametrize(("wrong", "unstable"), [(1, 1), (2, 1), (20, 10)])
+def test_wrong_item_before_unstable_ones_is_found(wrong: int, unstable: int) -> None:
+    """In a list without scores, unstable items do not excuse wrong items that are listed before them."""
+    reference = np.stack([np.zeros(50), np.arange(50) % 5, np.arange(50)], axis=1).astype(np.int64)
+    candidate = reference.copy()
+    candidate[:wrong, 1] += 9
+    noisy = candidate.copy()
+    noisy[50 - unstable :, 2] += 100
+    layout = find_layout({"indices": reference}, {"indices": -2})
+    assert layout is not None
+    runs = [{"indices": run} for run in (noisy, *[candidate] * 7)]
+    agreement = compare_items(
+        layout, {"indices": candidate}, {"indices": reference}, {"indices": BOUNDS["labels"]}, lambda _: runs
+    )
+
+    assert agreement is not None
+    assert agreement.wrong == wrong
+
+
 def test_wrong_box_among_ties_is_found() -> None:
     """A box is compared although other items with the same score are unstable."""
     every = {**detections(12), "scores": np.full(12, 0.5, np.float32)}
