@@ -195,11 +195,18 @@ class OutputComparer:
         path, cases = started.prepared.planned.model.absolute, started.prepared.fed.cases
         try:
             source = self._run_in_float64(started, hash_half_weights(path))
-            differences = widened.compare(path, planned, cases, source)
+            differences, limits = widened.compare(path, planned, cases, source)
         except (UnmeasurableError, OSError, ValueError) as error:
             reason = f"differences within float16 rounding were not examined: {error}"
             return (), (IncompleteCheck(Stage.PARITY, model.path, latest.runtime, reason, by_design=True),)
-        return (msgspec.structs.replace(latest, differences=differences),) if differences else (), ()
+        reasons = (
+            f"output `{output}` was compared in float16 only, because rounding of computed weights limits a comparison "
+            f"in float32 to {limit:.3g} dB"
+            for output, limit in limits.items()
+        )
+        limited = (IncompleteCheck(Stage.PARITY, model.path, latest.runtime, it, by_design=True) for it in reasons)
+        compared = (msgspec.structs.replace(latest, differences=differences),) if differences else ()
+        return compared, tuple(limited)
 
     def _run_in_float64(self, started: StartedModel, half_weights: tuple[str, ...] = ()) -> Observation:
         """Run the source in its own precision and in float64; in float64, with the float16 weights of the model."""

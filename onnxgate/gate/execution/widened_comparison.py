@@ -9,11 +9,12 @@ if it has a larger effect than this rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -52,6 +53,13 @@ FLOAT_STEPS, HALF_STEPS = 0.5, 2.0
 times in float16."""
 
 
+class WidenedDifferences(NamedTuple):
+    """Differences in the outputs, and the SNR of outputs that cannot be compared because rounding changes them."""
+
+    differences: tuple[Difference, ...]
+    limits: Mapping[str, float]  # output -> SNR in dB
+
+
 @dataclass(frozen=True, slots=True)
 class WidenedComparison:
     """Compares a model on one runtime; `submit` runs a job on a runtime, `place` returns an unused path."""
@@ -61,8 +69,8 @@ class WidenedComparison:
 
     def compare(
         self, model: Path, planned: PlannedRuntime, cases: Sequence[InputCase], source: Observation
-    ) -> tuple[Difference, ...]:
-        """Return the differences in the outputs; `source` ran in float64 as well, with the weights of the model.
+    ) -> WidenedDifferences:
+        """Compare the outputs; `source` ran in float64 as well, with the weights of the model.
 
         Raises:
             UnmeasurableError: the model does not run in float32, or the source not in float64.
@@ -74,10 +82,10 @@ class WidenedComparison:
         steps = HALF_STEPS if is_half else FLOAT_STEPS
         run = partial(self._run, model, planned, cases, exact=frozenset(result.half_weights))
         changed = [run(restore=True, rounding=Rounding(steps, seed)) for seed in range(SAMPLES)]
-        differences = tuple(_compare_cases(run(restore=True), changed, cases, result.eager64))
-        if all(difference.agrees for difference in differences):
-            return differences
-        return tuple(_compare_cases(run(), changed, cases, result.eager64))  # a restored constant may be wrong
+        found = _compare_cases(run(restore=True), changed, cases, result.eager64)
+        if all(difference.agrees for difference in found.differences):
+            return found
+        return _compare_cases(run(), changed, cases, result.eager64)  # a restored constant may be wrong
 
     def _run(
         self,
@@ -123,23 +131,29 @@ def _widen_case(case: InputCase, folder: Path) -> InputCase:
 
 def _compare_cases(
     outputs: RunOutputs, changed: Sequence[RunOutputs], cases: Sequence[InputCase], source: Sequence[CaseResult]
-) -> Iterator[Difference]:
+) -> WidenedDifferences:
+    differences: list[Difference] = []
+    limits: dict[str, float] = {}
     for case, wide in zip(cases, source, strict=False):
         for name, path in zip(outputs.names, wide.outputs, strict=False):
             key = (case.name, name)
-            candidate, others = outputs.paths.get(key), [run.paths.get(key) for run in changed]
+            candidate = outputs.paths.get(key)
+            others = [load_array(other) for run in changed if (other := run.paths.get(key))]
             if candidate is None or path is None:
                 continue
             a, b = load_array(candidate), load_array(path)
             is_comparable = a.shape == b.shape and a.dtype.kind == b.dtype.kind == "f"
             if is_comparable and np.abs(b[np.isfinite(b)]).max(initial=0.0) <= np.finfo("f2").max:
-                noise_db = min(compute_snr_db(load_array(other), a, OutputScale()) for other in others if other)
-                if noise_db >= MIN_NOISE_DB:
-                    snr_db = compute_snr_db(a, b, OutputScale())
-                    yield _create_difference(key, snr_db, min(MAX_WIDENED_DB, noise_db - MARGIN_DB))
+                noise_db = min((compute_snr_db(other, a, OutputScale()) for other in others), default=0.0)
+                if noise_db < MIN_NOISE_DB:
+                    limits[name] = min(noise_db, limits.get(name, noise_db))
+                else:
+                    differences.append(_create_difference(key, compute_snr_db(a, b, OutputScale()), noise_db))
+    return WidenedDifferences(tuple(differences), limits)
 
 
-def _create_difference(key: CaseOutput, snr_db: float, bound: float) -> Difference:
+def _create_difference(key: CaseOutput, snr_db: float, noise_db: float) -> Difference:
+    bound = min(MAX_WIDENED_DB, noise_db - MARGIN_DB)
     return Difference(
         output=key[1],
         case=key[0],
@@ -148,6 +162,6 @@ def _create_difference(key: CaseOutput, snr_db: float, bound: float) -> Differen
         metric="sqnr_db",
         value=snr_db,
         bound=bound,
-        bound_from="type",
+        bound_from="type" if bound == MAX_WIDENED_DB else "measured",
         detail="in float32",
     )

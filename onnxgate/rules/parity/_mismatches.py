@@ -132,7 +132,7 @@ def _describe_difference(difference: Difference) -> str:
             return f"returns {position.partition(': ')[2]}"
         case "sqnr_db":
             precision = f" {difference.detail}" if difference.detail == "in float32" else ""
-            required = "default for float16" if precision else required
+            required = "default for float16" if precision and difference.bound_from == "type" else required
             return (
                 f"has an SNR of {difference.value:.3g} dB{precision} (required: {difference.bound:.3g} dB, {required})"
             )
