@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, Run, RunResult
-from onnxgate.evidence.parity import Difference
+from onnxgate.evidence.parity import IN_FLOAT32, Difference
 from onnxgate.gate.execution.source_noise import UnmeasurableError
 from onnxgate.model.subgraphs.widened_models import Rounding, write_widened_model
 from onnxgate.numerics.quantization import OutputScale, compute_snr_db
@@ -163,5 +163,5 @@ def _create_difference(key: CaseOutput, snr_db: float, noise_db: float) -> Diffe
         value=snr_db,
         bound=bound,
         bound_from="type" if bound == MAX_WIDENED_DB else "measured",
-        detail="in float32",
+        detail=IN_FLOAT32,
     )

@@ -46,16 +46,22 @@ def _complete_fix(finding: Finding, errors: Sequence[Finding], cells: Sequence[C
     )
     names = {cell.runtime for cell in own}
     causes = [finding, *(it for it in errors if set() < names.intersection(it.runtimes) < names)]
-    change = "".join(_find_target_change(finding, causes, own))
+    everywhere = [it for it in errors if it.stage in STAGES and names <= set(it.runtimes)]
+    change = "".join(_find_target_change(finding, causes, everywhere, own))
     # In the parity stage, the other ways accept the difference or concern all releases.
     ways = (change, finding.fix) if finding.stage == Stage.PARITY.value else (finding.fix, change)
     return msgspec.structs.replace(finding, fix=", or ".join(filter(None, ways)))
 
 
-def _find_target_change(finding: Finding, causes: Sequence[Finding], cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the change after which only releases without errors are required, if there is one."""
+def _find_target_change(
+    finding: Finding, causes: Sequence[Finding], everywhere: Sequence[Finding], cells: Sequence[Cell]
+) -> Iterator[str]:
+    """Yield the change after which only releases without errors are required, if there is one.
+
+    Errors on all of these releases (`everywhere`) matter only if the target is raised to newer releases.
+    """
     failing = [any(it.runtime in cause.runtimes for cause in causes) for it in cells]
-    working = [it.state in KNOWN_STATES and not fails for it, fails in zip(cells, failing, strict=True)]
+    working = [_is_known(it, causes) and not fails for it, fails in zip(cells, failing, strict=True)]
     releases = [it.runtime.partition(" ")[2] for it in cells]
     failed = [index for index, fails in enumerate(failing) if fails] or [len(cells)]
     last = failed[-1]
@@ -66,11 +72,17 @@ def _find_target_change(finding: Finding, causes: Sequence[Finding], cells: Sequ
         after = working.index(True, last)
         yield f"narrow the target to >={_find_first_release(causes, releases[after - 1], releases[after])}"
     elif True not in working:
-        sinces = [cause.works_since for cause in causes]
-        since = max(sinces, key=version_sort_key) if all(sinces) else finding.works_since
-        yield from [f"raise the target to >={since}"] if since else []
+        sinces = [cause.works_since for cause in (*causes, *everywhere)]
+        since = max(sinces, key=version_sort_key)
+        if all(sinces) and releases and version_sort_key(since) > version_sort_key(releases[-1]):
+            yield f"raise the target to >={since}"
     elif finding.level == "error" and True in working[: failed[0]]:
         yield f"narrow the target to <={max(itertools.compress(releases, working[: failed[0]]), key=version_sort_key)}"
+
+
+def _is_known(cell: Cell, causes: Sequence[Finding]) -> bool:
+    """Return whether all errors on a release are known: differences from the source only if it was compared."""
+    return cell.state in KNOWN_STATES and (cell.compared or all(it.rule != "source-mismatch" for it in causes))
 
 
 def _find_first_release(causes: Sequence[Finding], before: str, after: str) -> str:

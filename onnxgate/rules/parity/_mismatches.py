@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, OnRuntime, Relation
 from onnxgate.core.text import join_quoted
-from onnxgate.evidence.parity import Comparison, Difference, find_mismatches, find_worst
+from onnxgate.evidence.parity import IN_FLOAT32, Comparison, Difference, find_mismatches, find_worst
 
 BOUND_SOURCES = {
     "config": "set in the config",
@@ -44,19 +44,23 @@ def create_mismatch_hits(
 ) -> Iterator[Hit]:
     """Yield a finding if outputs differ, and if `pair` is the kind of the comparison, such as "source".
 
-    `words` follow "differs" in the message, such as "from the source".
+    `words` follow "differs" in the message, such as "from the source". Differences in float32 are those of the model,
+    not of the runtime: only the newest runtime is compared in float32.
     """
     mismatches = find_mismatches(comparison)
     if comparison.pair != pair or not mismatches:
         return
     first = comparison.first
+    values = describe_worst(comparison) + describe_first_values(comparison)
+    is_widened = any(mismatch.detail == IN_FLOAT32 for mismatch in mismatches)
+    shared = f"; the model {values}" if is_widened else ""
     yield Hit(
         (first.place if first else None) or comparison.place,
-        f"{describe_outputs(mismatches)} {words}{describe_first_node(comparison)}{note}",
+        f"{describe_outputs(mismatches)} {words}{describe_first_node(comparison)}{note}{shared}",
         model=comparison.model,
         node=first.node if first else "",
         fix=", or ".join(filter(None, (fix, suggest_acceptance(mismatches)))),
-        on=OnRuntime(comparison.runtime, describe_worst(comparison) + describe_first_values(comparison)),
+        on=None if is_widened else OnRuntime(comparison.runtime, values),
         identity=join_outputs(mismatches),
         relations=relations,
     )
@@ -131,7 +135,7 @@ def _describe_difference(difference: Difference) -> str:
         case "not finite":
             return f"returns {position.partition(': ')[2]}"
         case "sqnr_db":
-            precision = f" {difference.detail}" if difference.detail == "in float32" else ""
+            precision = f" {difference.detail}" if difference.detail == IN_FLOAT32 else ""
             required = "default for float16" if precision and difference.bound_from == "type" else required
             return (
                 f"has an SNR of {difference.value:.3g} dB{precision} (required: {difference.bound:.3g} dB, {required})"

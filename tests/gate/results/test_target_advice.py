@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import msgspec
 import pytest
 
 from onnxgate.core.report import Cell, CellState, Finding
@@ -15,12 +16,17 @@ LOCKED = tuple(f"onnxruntime {release}" for release in ("1.18.1", "1.20.1", "1.2
 OLD, NEW = LOCKED[:2], LOCKED[2:]
 
 
-def fixes(*findings: Finding, locked: Sequence[str] = LOCKED, unpredicted: Sequence[str] = ()) -> list[str]:
+def fixes(
+    *findings: Finding, locked: Sequence[str] = LOCKED, unpredicted: Sequence[str] = (), compared: Sequence[str] = ()
+) -> list[str]:
     """Return the fixes of findings about one model after changes to the target were added."""
     failing = {name for it in findings if it.level == "error" and not it.ignored for name in it.runtimes or locked}
     states = {**dict.fromkeys(locked, "pass"), **dict.fromkeys(failing & set(locked), "fail")}
     states |= dict.fromkeys(unpredicted, "not predicted")
-    cells = tuple(Cell(model="m.onnx", runtime=name, state=cast("CellState", state)) for name, state in states.items())
+    cells = tuple(
+        Cell(model="m.onnx", runtime=name, state=cast("CellState", state), compared=name in compared)
+        for name, state in states.items()
+    )
     return [it.fix for it in suggest_target_changes(report(cells=cells, findings=findings)).findings]
 
 
@@ -71,7 +77,7 @@ def test_releases_without_a_prediction_are_not_offered() -> None:
 
     assert fixes(error, unpredicted=LOCKED[1:2]) == ["cast, or narrow the target to >=1.21"]
     assert fixes(error, unpredicted=LOCKED[3:]) == ["cast, or narrow the target to >=1.19.0"]
-    assert fixes(error, unpredicted=LOCKED[1:]) == ["cast, or raise the target to >=1.19.0"]
+    assert fixes(error, unpredicted=LOCKED[1:]) == ["cast"]
 
 
 def test_findings_that_do_not_depend_on_releases_stay() -> None:
@@ -81,7 +87,37 @@ def test_findings_that_do_not_depend_on_releases_stay() -> None:
     budget = finding(fix="cast the input", runtimes=OLD, stage="budget")
 
     assert fixes(note, both, budget) == ["cast the input"] * 3
-    assert fixes(finding(fix="cast the input", runtimes=OLD), locked=()) == ["cast the input"]
+    assert fixes(finding(fix="cast the input", runtimes=OLD, works_since="1.30.0"), locked=()) == ["cast the input"]
+
+
+def test_a_target_is_not_raised_to_a_locked_release() -> None:
+    """If all locked releases fail, the release that repairs one error has another one."""
+    first = finding(fix="convert", runtimes=OLD, works_since="1.21.0")
+    second = finding(fix="cast", runtimes=NEW)
+
+    assert fixes(first, second) == ["convert", "cast"]
+    assert fixes(first, msgspec.structs.replace(second, works_since="1.21.0")) == ["convert", "cast"]
+    assert fixes(first, msgspec.structs.replace(second, works_since="1.30.0")) == [
+        f"{fix}, or raise the target to >=1.30.0" for fix in ("convert", "cast")
+    ]
+
+
+def test_a_raised_target_repairs_all_errors() -> None:
+    """Errors on all locked releases offer the same newer release, and none if one of them has none."""
+    first = finding(fix="lower", runtimes=LOCKED, works_since="1.24.1")
+    second = finding(fix="convert", runtimes=LOCKED, works_since="1.25.0")
+    never = finding(fix="cast", runtimes=LOCKED)
+
+    assert fixes(first, second) == [f"{fix}, or raise the target to >=1.25.0" for fix in ("lower", "convert")]
+    assert fixes(first, never) == ["lower", "cast"]
+
+
+def test_releases_that_were_not_compared_with_the_source_are_not_offered() -> None:
+    """A release on which nothing was compared may return the same wrong outputs."""
+    difference = finding(fix="export", rule="source-mismatch", stage="parity", runtimes=LOCKED[3:])
+
+    assert fixes(difference) == ["export"]
+    assert fixes(difference, compared=(LOCKED[1], LOCKED[3])) == ["narrow the target to <=1.20.1, or export"]
 
 
 def test_releases_that_agree_come_before_acceptance() -> None:

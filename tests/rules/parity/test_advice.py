@@ -105,3 +105,15 @@ def test_a_tolerance_is_not_suggested_if_none_accepts_the_difference(metric: str
     (hit,) = runtime_mismatch.judge(_comparison("runtime", msgspec.structs.replace(FAR, metric=metric)))
 
     assert hit.fix.endswith("with an `[[ignore]]` entry, because no tolerance allows this difference")
+
+
+def test_differences_in_float32_concern_the_model() -> None:
+    """They are measured on one runtime only, so that no other runtime is known to be without them."""
+    changes = {"metric": "sqnr_db", "value": 48.1, "bound": 51.5, "detail": "in float32"}
+    (hit,) = source_mismatch.judge(_comparison("source", msgspec.structs.replace(FAR, **changes)))
+
+    assert hit.on is None
+    assert hit.message == (
+        "output `y` differs from the source; the model has an SNR of 48.1 dB in float32 "
+        "(required: 51.5 dB, default for float16) with `sizes batch=1`"
+    )
