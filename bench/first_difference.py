@@ -84,10 +84,10 @@ def timed(host: WorkerPool, spec: WorkerSpec, folder: Path, layers: int) -> str:
     np.save(folder / "h0.npy", np.random.default_rng(1).standard_normal((2, TIME, WIDTH)).astype(np.float32))
     case = InputCase(name="one", origin="generated", inputs={"h0": str(folder / "h0.npy")})
 
-    def run(model: Path, case: InputCase, output: Path) -> Observation:
-        return host.submit(
-            spec, Run(model=str(model), cases=(case,), output=str(output), optimization="disabled", again=False)
-        ).result()
+    def run(model: Path, case: InputCase) -> Observation:
+        output = tempfile.mkdtemp(dir=folder)
+        job = Run(model=str(model), cases=(case,), output=output, optimization="disabled", again=False)
+        return host.submit(spec, job).result()
 
     candidate = SearchSide(wrong_path, spoiled, case, run, folder / "candidate")
     reference = SearchSide(right_path, right, case, run, folder / "reference")

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from onnxgate.core.errors import StorageError
 from onnxgate.core.files import temporary_folder
-from onnxgate.core.jobs import InputCase, Observation, Run
+from onnxgate.core.jobs import InputCase, Job, Observation
 from onnxgate.core.machine_faults import find_fault_in_failure
 from onnxgate.core.text import join_quoted
-from onnxgate.gate.execution.parity import FloatComparison, IncomparableError, QuantizedModel, require_run_result
-from onnxgate.gate.execution.source_noise import UnmeasurableError, read_source_noise
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, UnmeasurableError
+from onnxgate.gate.execution.parity.float_comparison import (
+    FloatComparison,
+    IncomparableError,
+    QuantizedModel,
+    require_outputs,
+)
+from onnxgate.gate.execution.parity.noise import read_source_noise
 from onnxgate.gate.execution.toolchain import call_inputs
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.inputs.cases import create_cases
@@ -32,9 +38,9 @@ from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock, MeasuredQuantization, MeasuredTolerance
 from onnxgate.project.plan import PlannedModel, PlannedRuntime, plan_models
 from onnxgate.runtimes.pool import WorkerPool
-from onnxgate.runtimes.worker_spec import WorkerSpec
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from onnxgate.stages.export_jobs import ProjectToolchain, plan_source_run
-from onnxgate.stages.parity.stage import RunOutputs, list_outputs
+from onnxgate.stages.parity.stage import RunOutputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -141,17 +147,17 @@ def _measure_quantized_model(
         raise IncomparableError(f"it is {other_type}")
     reading = read_model(model.absolute, model.path)
 
-    def submit(runtime: PlannedRuntime, job: Run) -> Future[Observation]:
-        return pool.submit(WorkerSpec.of_runtime(runtime.runtime, lock.pinned, project.folder), job)
+    def submit(runtime: PlannedRuntime, job: Job, limits: JobLimits | None) -> Future[Observation]:
+        return pool.submit(WorkerSpec.of_runtime(runtime.runtime, lock.pinned, project.folder), job, limits=limits)
 
-    quantizing = FloatComparison(project, submit, lambda: next(folders))
+    extra = ExtraRuns({it.name: it for it in planned.runtimes}, submit, lambda: next(folders))
+    comparison = FloatComparison(project, extra)
     pairs: list[tuple[Arrays, Arrays]] = []
     for cases in _iter_cases(project, model, reading, pool, folders):
-        real = quantizing.run_float(QuantizedModel(model, reading, cases, planned.runtimes))
-        answer = quantizing.run(real.runtime, model.absolute, cases, "all").result()
-        outputs = list_outputs(cases, require_run_result(answer, f"`{model.path}`"))
+        real = comparison.run_float(QuantizedModel(model, reading, cases))
+        outputs = require_outputs(extra.start(real.runtime, model.absolute, cases, "all"), f"`{model.path}`")
         pairs += _pair_outputs(cases, outputs, real.outputs)
-        runtime = real.runtime.name
+        runtime = real.runtime
     figures = measure_quantization(pairs, model.settings.quantized_from or "", runtime)
     if not figures:
         raise IncomparableError("no output has a numeric type in both models")

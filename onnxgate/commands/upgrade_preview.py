@@ -17,7 +17,7 @@ from onnxgate.core.findings import Stage, runtime_sort_key
 from onnxgate.core.report import AddedRuntime, Cell, FailOn, Finding, Measured, Preview, Report
 from onnxgate.evidence.parity import Difference, find_worst
 from onnxgate.gate import pipeline
-from onnxgate.gate.execution.parity import report_measurements
+from onnxgate.gate.execution.parity.comparison import report_measurements
 from onnxgate.gate.request import GateRequest
 from onnxgate.gate.results.target_advice import suggest_target_changes
 from onnxgate.gate.results.verdict import build_report

@@ -34,7 +34,8 @@ from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.execution import branch_retries, failed_runs, size_search
 from onnxgate.gate.execution.benchmark import Benchmarks
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader, NodeLoads
-from onnxgate.gate.execution.parity import OutputComparer
+from onnxgate.gate.execution.parity.comparison import OutputComparer
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
 from onnxgate.gate.execution.stable_exports import StableExports
 from onnxgate.gate.execution.toolchain import Exporter, PreparedModel, SourceOutputs, StartedModel, call_inputs, settle
 from onnxgate.gate.outcome_cache import is_lasting_answer, is_lasting_step
@@ -181,6 +182,11 @@ class _Executor:
         answer = self._submit(planned, job, limits)
         self._answers[model].append(answer)
         return answer
+
+    def _create_extra_runs(self, started: StartedModel) -> ExtraRuns:
+        model = started.prepared.planned.model.absolute.absolute()
+        runtimes = {planned.name: planned for planned in started.levels}
+        return ExtraRuns(runtimes, functools.partial(self._submit_for, model), self._folder)
 
     def _run(self, planned: PlannedRuntime, job: Run) -> Future[Observation]:
         """Run a model or return its cached result."""
@@ -372,9 +378,9 @@ class _Executor:
         runs, step, answers = self._judge_runs(started, reading, ran, generator)
         steps.append(step)
         if Stage.PARITY in self._settings.stages:
-            submit = functools.partial(self._submit_for, model)
-            comparer = OutputComparer(self._settings, submit, self._exporter.run, self._folder)
-            steps.append(comparer.compare(started, reading, ran, runs))
+            extra = self._create_extra_runs(started)
+            comparer = OutputComparer(self._settings, started, reading, extra, self._exporter.run)
+            steps.append(comparer.compare(ran, runs))
         observed = tuple(run.runtime for run in ran)
         collected = CollectedModel(started.cases, runs, join_steps(steps), observed)
         return collected, [*answers, *self._answers.pop(model, ())]
@@ -442,15 +448,13 @@ class _Executor:
         self, started: StartedModel, reading: ParsedModel, runtime: str, names: Sequence[str]
     ) -> ObservedValues:
         """Run the model with values of its main graph as additional outputs; empty if this fails."""
-        model = started.prepared.planned.model.absolute
-        planned = next(planned for planned in started.levels if planned.name == runtime)
+        extra = self._create_extra_runs(started)
         try:
-            exposed = expose_values(reading.proto, model, names, self._folder())
+            exposed = expose_values(reading.proto, started.prepared.planned.model.absolute, names, self._folder())
         except OSError:
             return {}
-        last_level = msgspec.structs.replace(planned, levels=planned.levels[-1:])
-        (job,) = runtime_stage.prepare_runs(exposed, started.cases, last_level, self._folder())
-        match self._submit_for(model.absolute(), planned, job).result():
+        run = extra.start(runtime, exposed, started.cases, extra.runtimes[runtime].levels[-1])
+        match run.answer.result():
             case Completed(result=RunResult(outputs=outputs, cases=results)):
                 pairs = zip(started.cases, results, strict=True)
                 return {case.name: _load_values(names, outputs, result) for case, result in pairs}

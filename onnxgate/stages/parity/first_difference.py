@@ -67,7 +67,7 @@ SAME_AS_PROGRAM = (
     "the model matches the exported program of its source, so the source behaves differently during export"
 )
 
-RunCase = Callable[[Path, jobs.InputCase, Path], jobs.Observation]  # model, inputs and folder for the outputs
+RunCase = Callable[[Path, jobs.InputCase], jobs.Observation]  # model and inputs
 SubmitToolchainJob = Callable[[jobs.Job], jobs.Observation]
 ReferenceValues = Callable[[Sequence[str]], Mapping[str, Path]]  # values of the reference, by name in the candidate
 
@@ -141,7 +141,7 @@ class SearchSide:
     def outputs(self, model: Path, case: jobs.InputCase) -> dict[str, Path]:
         """Run a model on this side and return its output files by name."""
         prefix = "with intermediate values as outputs, the model does not"
-        match self.run(model, case, self.create_folder()):
+        match self.run(model, case):
             case jobs.Completed(result=jobs.RunResult(outputs=names, cases=(result,))) if result.failure is None:
                 return {name: Path(at) for name, at in zip(names, result.outputs, strict=True) if at is not None}
             case jobs.Completed(result=jobs.RunResult(cases=(result,))) if result.failure is not None:

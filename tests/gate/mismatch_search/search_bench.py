@@ -17,7 +17,8 @@ from onnx import numpy_helper
 from onnxgate.core.findings import IncompleteCheck, Place
 from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation
 from onnxgate.evidence.parity import Comparison, FirstDifference, find_mismatches
-from onnxgate.gate.execution.mismatch_search import MismatchSearch, SearchedModel
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
+from onnxgate.gate.execution.parity.mismatch_search import MismatchSearch, SearchedModel
 from onnxgate.inputs.cases import generate_cases
 from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.model.reading.fact_extraction import read_model
@@ -63,7 +64,7 @@ class Bench:
         """Return an unused path."""
         return self.folder / f"search {next(self._count)}"
 
-    def submit(self, planned: PlannedRuntime, job: Job, limits: JobLimits) -> Future[Observation]:
+    def submit(self, planned: PlannedRuntime, job: Job, limits: JobLimits | None) -> Future[Observation]:
         """Submit a job to a runtime."""
         return self.host.submit(self.runtimes[planned], job, limits=limits)
 
@@ -165,12 +166,12 @@ def compared(
         root=model.parent,
         folder=model.parent,
         cases={case.name: case for case in cases},
-        runtimes={planned.name: planned for planned in bench.runtimes},
         eager=eager,
         fresh=fresh,
         source=source,
     )
-    return MismatchSearch(bench.submit, bench.ask, bench.place).locate(located, comparisons)
+    extra = ExtraRuns({planned.name: planned for planned in bench.runtimes}, bench.submit, bench.place)
+    return MismatchSearch(extra, bench.ask).locate(located, comparisons)
 
 
 def firsts(comparisons: Sequence[Comparison]) -> set[FirstDifference | None]:

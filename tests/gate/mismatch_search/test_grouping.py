@@ -17,8 +17,9 @@ from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Job, Observation, Refused, Run, RunResult, Unavailable
 from onnxgate.core.jobs import Failure as Said
 from onnxgate.evidence.parity import Comparison, Difference
-from onnxgate.gate.execution import mismatch_search
-from onnxgate.gate.execution.mismatch_search import MismatchSearch, SearchedModel
+from onnxgate.gate.execution.parity import mismatch_search
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
+from onnxgate.gate.execution.parity.mismatch_search import MismatchSearch, SearchedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
@@ -71,7 +72,7 @@ class Releases:
         self.folder, self.asked, self.count = folder, [], 0  # type: ignore[var-annotated]
         self._answer = answer
 
-    def submit(self, runtime: PlannedRuntime, job: Job, limits: JobLimits) -> Future[Observation]:
+    def submit(self, runtime: PlannedRuntime, job: Job, limits: JobLimits | None) -> Future[Observation]:
         """Run a job immediately."""
         assert isinstance(job, Run)
         self.asked.append((runtime.name, job.optimization))
@@ -112,7 +113,6 @@ def model(folder: Path) -> SearchedModel:
         root=folder,
         folder=folder,
         cases={"one": InputCase(name="one", origin="generated", inputs={"x": str(folder / "x.npy")})},
-        runtimes={f"onnxruntime {release}": planned(release) for release in RELEASES},
         eager=None,
         fresh=None,
         source=None,
@@ -124,12 +124,17 @@ def no_toolchain(job: Job) -> Observation:
     return Unavailable(reason="there is none")
 
 
+def search(releases: Releases) -> MismatchSearch:
+    """Return the search on these releases."""
+    runtimes = {f"onnxruntime {release}": planned(release) for release in RELEASES}
+    return MismatchSearch(ExtraRuns(runtimes, releases.submit, releases.place), no_toolchain)
+
+
 def located(
     folder: Path, releases: Releases, *comparisons: Comparison
 ) -> tuple[list[str | None], list[tuple[str, str]]]:
     """Return the node found for each comparison, and the runtime and reason if none was found."""
-    locator = MismatchSearch(releases.submit, no_toolchain, releases.place)
-    named, undone = locator.locate(model(folder), comparisons)
+    named, undone = search(releases).locate(model(folder), comparisons)
     return [each.first and each.first.node for each in named], [(entry.runtime, entry.reason) for entry in undone]
 
 
@@ -171,8 +176,7 @@ def test_tokens_that_the_output_ignores_are_ignored(masks_token: bool, expected:
         masks={("one", "y"): OutputMask(inputs["attention_mask"], ones_keep=True)},
     )
     releases = PaddingReleases(tmp_path)
-    search = MismatchSearch(releases.submit, no_toolchain, releases.place)
-    named, _ = search.locate(masked, (comparison("1.18.1", difference(1.0)),))
+    named, _ = search(releases).locate(masked, (comparison("1.18.1", difference(1.0)),))
 
     assert [found.first and found.first.node for found in named] == [expected]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import mkdtemp
 
 import numpy as np
 import onnx
@@ -112,8 +113,8 @@ def side(
     paths = {value: str(folder / f"{value}.npy") for value in inputs}
     case = InputCase(name="one", origin="generated", inputs=paths)
 
-    def run(model: Path, case: InputCase, output: Path) -> Observation:
-        values = computed(model, case, fault)
+    def run(model: Path, case: InputCase) -> Observation:
+        values, output = computed(model, case, fault), Path(mkdtemp(dir=folder))
         paths = [output / f"{index}.npy" for index in range(len(values))]
         for path, value in zip(paths, values.values(), strict=True):
             np.save(path, value)
@@ -384,7 +385,7 @@ def test_the_source_line_of_the_node(tmp_path: Path) -> None:
 def test_an_engine_that_refuses(observation: Observation, reason: str, tmp_path: Path) -> None:
     """The search ends with a reason if the model does not load or run with all values as outputs."""
     candidate = side(tmp_path, "candidate", compute_correctly)
-    candidate.run = lambda model, case, output: observation
+    candidate.run = lambda model, case: observation
 
     with pytest.raises(SearchError, match=reason):
         candidate.values(["a"])

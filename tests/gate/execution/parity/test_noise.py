@@ -10,15 +10,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxgate.core.jobs import Failure, Observation, Refused, Run
-from onnxgate.gate.execution.model_noise import ModelNoise, change_rounding, write_changed_model
-from onnxgate.gate.execution.source_noise import UnmeasurableError
+from onnxgate.core.jobs import Failure, Job, Observation, Refused
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, UnmeasurableError
+from onnxgate.gate.execution.parity.noise import NoiseMeter, change_rounding, write_changed_model
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
+from onnxgate.runtimes.worker_spec import JobLimits
 from tests.harness.models import parse
 from tests.harness.recorded_runs import case, done, ran, saved
 
+RELEASES = ("1.31.1", "1.22.1", "1.18.1")
 USUAL = np.array([1.0, 3.0], np.float32)
 
 
@@ -76,28 +78,28 @@ def _planned(release: str) -> PlannedRuntime:
     return PlannedRuntime(runtime, ("server",), ("all",), ("CPUExecutionProvider",), required=True)
 
 
-def _noise_on(folder: Path, *accepting: str) -> ModelNoise:
+def _noise_on(folder: Path, *accepting: str) -> NoiseMeter:
     """Return the measurement on runtimes that add 1e-3 if the weights change; the others refuse the changed model."""
 
-    def submit(planned: PlannedRuntime, _: Run) -> Future[Observation]:
+    def submit(planned: PlannedRuntime, _: Job, __: JobLimits | None) -> Future[Observation]:
         changed, future = saved(folder, USUAL + np.float32(1e-3)), Future[Observation]()
         is_accepted = planned.runtime.release in accepting
         refusal = Refused(failure=Failure(type="Fail", text="not supported"))
         future.set_result(done(changed, outputs=["y"]) if is_accepted else refusal)
         return future
 
-    return ModelNoise(submit, lambda: folder / f"run {len(list(folder.iterdir()))}")
+    runtimes = {f"onnxruntime {release}": _planned(release) for release in RELEASES}
+    extra = ExtraRuns(runtimes, submit, lambda: folder / f"run {len(list(folder.iterdir()))}")
+    return NoiseMeter(None, ["y"], extra, NumericTraits())
 
 
 def test_noise_is_measured_on_another_runtime(tmp_path: Path) -> None:
     """A runtime that did not run the model, or refuses it with other weights, does not end the measurement."""
     onnx.save(parse("g (float[2] x) => (float[2] y) { y = Identity(x) }"), tmp_path / "m.onnx")
-    runtimes = [_planned(release) for release in ("1.31.1", "1.22.1", "1.18.1")]
-    usual = [
-        ran(planned.name, "all", done(saved(tmp_path, USUAL), outputs=["y"]), [case(1)]) for planned in runtimes[1:]
-    ]
-    noise = _noise_on(tmp_path, "1.18.1").measure_on_any(tmp_path / "m.onnx", runtimes, usual, NumericTraits())
+    runtimes = [f"onnxruntime {release}" for release in RELEASES]
+    usual = [ran(name, "all", done(saved(tmp_path, USUAL), outputs=["y"]), [case(1)]) for name in runtimes[1:]]
+    noise = _noise_on(tmp_path, "1.18.1").measure(tmp_path / "m.onnx", usual, runtimes)
 
     assert noise.tolerances["y"].noise == pytest.approx(1e-3, rel=1e-3)
-    with pytest.raises(UnmeasurableError, match=r"did not run on onnxruntime 1\.31\.1 and .*\(refused\)$"):
-        _noise_on(tmp_path).measure_on_any(tmp_path / "m.onnx", runtimes, usual, NumericTraits())
+    with pytest.raises(UnmeasurableError, match=r"did not run on onnxruntime 1\.31\.1 and .*\(refused\)\)$"):
+        _noise_on(tmp_path).measure(tmp_path / "m.onnx", usual, runtimes)

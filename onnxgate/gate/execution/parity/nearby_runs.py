@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from onnxgate.core.jobs import Completed, InputCase, Job, Observation, Optimization, RunResult
+from onnxgate.core.jobs import Completed, InputCase, Optimization, RunResult
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.subgraphs.instrumented_models import SELECTION_NOISE, add_selection_noise
 from onnxgate.numerics.ranking import NOISES
-from onnxgate.project.plan import PlannedRuntime
-from onnxgate.runtimes.worker_spec import JobLimits
-from onnxgate.stages.runtime import plan_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,11 +38,9 @@ Outputs = Mapping[str, str]  # output -> path of its .npy file
 class NearbyRuns:
     """Runs of a model on inputs that differ from those of a case by rounding errors. The runs are cached."""
 
-    submit: Callable[[PlannedRuntime, Job, JobLimits | None], Future[Observation]]
-    place: Callable[[], Path]
+    extra: ExtraRuns
     model: Path
     cases: Sequence[InputCase]
-    runtimes: Collection[PlannedRuntime]
     half: bool  # whether the model computes in 16 bits
     _cache: dict[tuple[str, str, str, int], Sequence[Outputs]] = field(default_factory=dict)
 
@@ -57,22 +52,18 @@ class NearbyRuns:
         return self._cache[key]
 
     def _run_case(self, runtime: str, optimization: str, case: str, level: int) -> Sequence[Outputs]:
-        planned = next((planned for planned in self.runtimes if planned.name == runtime), None)
         original = next((original for original in self.cases if original.name == case), None)
-        if planned is None or original is None:
+        if original is None or runtime not in self.extra.runtimes:
             return ()
         chosen: Optimization = "all" if optimization == "all" else "disabled"
         noisy = self._add_noise(level)
-        runs = self._run(planned, noisy, chosen, tuple(self._vary(original, level, True))) if noisy is not None else ()
-        return runs or self._run(planned, self.model, chosen, tuple(self._vary(original, level, False)))
+        runs = self._run(runtime, noisy, chosen, tuple(self._vary(original, level, True))) if noisy is not None else ()
+        return runs or self._run(runtime, self.model, chosen, tuple(self._vary(original, level, False)))
 
     def _run(
-        self, planned: PlannedRuntime, model: Path, optimization: Optimization, cases: tuple[InputCase, ...]
+        self, runtime: str, model: Path, optimization: Optimization, cases: tuple[InputCase, ...]
     ) -> Sequence[Outputs]:
-        output = self.place()
-        output.mkdir(parents=True)
-        job = msgspec.structs.replace(plan_run(model, cases, planned, optimization, output), again=False)
-        match self.submit(planned, job, None).result() if cases else None:
+        match self.extra.start(runtime, model, cases, optimization).answer.result() if cases else None:
             case Completed(result=RunResult(outputs=names) as result):
                 return [
                     {name: path for name, path in zip(names, run.outputs, strict=True) if path}
@@ -85,7 +76,7 @@ class NearbyRuns:
     def _add_noise(self, seed: int) -> Path | None:
         """Return a copy of the model with noise in its scores; None if this is not possible."""
         with suppress(OSError, ValueError, UnreadableModel):
-            return add_selection_noise(self.model, self.place(), seed + 1)
+            return add_selection_noise(self.model, self.extra.place(), seed + 1)
         return None
 
     def _vary(self, case: InputCase, level: int, has_noise: bool) -> Iterator[InputCase]:
@@ -101,8 +92,7 @@ class NearbyRuns:
             arrays = {name: _change(array, noise, generator) for name, array in floats.items()}
             if has_noise:
                 arrays[SELECTION_NOISE] = np.array(noise, np.float32)
-            folder = self.place()
-            folder.mkdir(parents=True)
+            folder = self.extra.create_folder()
             changed = {name: str(folder / f"{number}.npy") for number, name in enumerate(arrays)}
             for name, array in arrays.items():
                 np.save(changed[name], array)

@@ -1,4 +1,4 @@
-"""Values of a model for the mismatch search; weights are read one at a time."""
+"""Values of a model for the comparison with its float model; weights are read one at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxgate.gate.execution.parity import ModelValues
+from onnxgate.gate.execution.parity.float_comparison import ModelValues
 from onnxgate.model.reading.structure import read_structure
 from tests.harness.models import parse
 

@@ -15,7 +15,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Job, Observation, Refused, Run, RunResult
-from onnxgate.gate.execution.nearby_runs import MIN_HALF_NOISE, RUNS_PER_LEVEL, NearbyRuns
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
+from onnxgate.gate.execution.parity.nearby_runs import MIN_HALF_NOISE, RUNS_PER_LEVEL, NearbyRuns
 from onnxgate.model.subgraphs.instrumented_models import SELECTION_NOISE
 from onnxgate.numerics.ranking import NOISES
 from onnxgate.project.lock.types import LockedRuntime
@@ -74,7 +75,8 @@ def nearby(session: Session, text: str, values: Any, *, half: bool = False) -> N
     case = InputCase(name="sizes", origin="generated", inputs={"x": str(path)})
     runtime = LockedRuntime(engine="onnxruntime", release="1.31.1", python="3.11")
     planned = PlannedRuntime(runtime, ("server",), ("all",), ("CPUExecutionProvider",), required=True)
-    return NearbyRuns(session.submit, session.place, model, (case,), (planned,), half)
+    extra = ExtraRuns({NAME: planned}, session.submit, session.place)
+    return NearbyRuns(extra, model, (case,), half)
 
 
 def select(runs: NearbyRuns, level: int = 0) -> list[list[int]]:

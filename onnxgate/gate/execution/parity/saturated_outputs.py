@@ -5,8 +5,7 @@ Far below zero, a sigmoid returns zeros or rounding errors, which show nothing a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +14,12 @@ import msgspec
 import numpy as np
 
 from onnxgate.core.findings import IncompleteCheck, Stage
-from onnxgate.core.jobs import Completed, Observation, Run, RunResult
+from onnxgate.core.jobs import Completed, RunResult
 from onnxgate.evidence.parity import Comparison
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
 from onnxgate.model.subgraphs.instrumented_models import expose_values
 from onnxgate.numerics.agreement import choose_bound
 from onnxgate.numerics.streams import iter_parts, load_array
-from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.stage import NEGLIGIBLE, ParityEvidence, list_outputs
 from onnxgate.stages.runtime import ObservedRun
@@ -43,66 +42,57 @@ class SaturatedOutput:
     value: str  # input of the activation
 
 
+CompareRuns = Callable[[ParityModel, Path, Sequence[ObservedRun]], ParityEvidence]
+"""Compares all outputs of runs of the model at a path."""
+
+
 @dataclass(frozen=True, slots=True)
 class SaturatedComparison:
-    """Compares a model without a source.
+    """Compares the inputs of saturated activations of a model without a source."""
 
-    `submit` runs a job on a runtime, `place` returns an unused path. `collect` compares all outputs of runs, which are
-    runs of the model at this path.
-    """
-
-    submit: Callable[[PlannedRuntime, Run], Future[Observation]]
-    place: Callable[[], Path]
-    collect: Callable[[ParityModel, Path, Sequence[ObservedRun]], ParityEvidence]
+    extra: ExtraRuns
+    compare_runs: CompareRuns
 
     def compare(
         self,
         model: ParityModel,
         path: Path,
         proto: ModelProto,
-        runtimes: Mapping[str, PlannedRuntime],
         ran: Sequence[ObservedRun],
-        undone: Sequence[IncompleteCheck],
+        reasons: Sequence[IncompleteCheck],
     ) -> ParityEvidence:
-        """Return the comparisons of the model at `path`, and `undone` without the outputs that were compared.
+        """Return the comparisons of the model at `path`, and `reasons` without the outputs that were compared.
 
         An output that cannot be compared in this way on each runtime remains undecided.
         """
         candidates = find_saturated_outputs(proto.graph)
         outputs = [output for output in candidates if _is_near_zero(model, output.name, ran)]
         if not outputs:
-            return (), tuple(undone)
+            return (), tuple(reasons)
         try:
-            exposed = expose_values(proto, path, {output.value: None for output in outputs}, self.place())
+            exposed = expose_values(proto, path, {output.value: None for output in outputs}, self.extra.place())
         except OSError:
-            return (), tuple(undone)
-        runs = self._run(exposed, runtimes, ran)
-        comparisons, reasons = list[Comparison](), list(undone)
+            return (), tuple(reasons)
+        runs = self._run(exposed, ran)
+        comparisons, left = list[Comparison](), list(reasons)
         for output in outputs:
             selected = [_select_value(run, output.value) for run in runs]
             if not _has_all_values(ran, selected, output):
                 continue
-            found, missing = self.collect(_rename_in_model(model, output), exposed, selected)
+            found, missing = self.compare_runs(_rename_in_model(model, output), exposed, selected)
             comparisons += (_name_output(comparison, output) for comparison in found)
             if found and all(entry.by_design for entry in missing):
-                reasons = [entry for entry in reasons if entry.cause != f"{NEGLIGIBLE}{output.name}"]
-                reasons += (_describe(model, output), *(_name_value(entry, output) for entry in missing))
-        return tuple(comparisons), tuple(reasons)
+                left = [entry for entry in left if entry.cause != f"{NEGLIGIBLE}{output.name}"]
+                left += (_describe(model, output), *(_name_value(entry, output) for entry in missing))
+        return tuple(comparisons), tuple(left)
 
-    def _run(
-        self, exposed: Path, runtimes: Mapping[str, PlannedRuntime], ran: Sequence[ObservedRun]
-    ) -> list[ObservedRun]:
+    def _run(self, exposed: Path, ran: Sequence[ObservedRun]) -> list[ObservedRun]:
         """Repeat the completed runs with the model at `exposed`."""
-        started = []
-        for run in ran:
-            if isinstance(run.observation, Completed) and run.runtime in runtimes:
-                folder = self.place()
-                folder.mkdir(parents=True)
-                job = msgspec.structs.replace(
-                    run.job, model=str(exposed.absolute()), output=str(folder.absolute()), again=False
-                )
-                started.append((run.runtime, job, self.submit(runtimes[run.runtime], job)))
-        return [ObservedRun(runtime, job, answer.result()) for runtime, job, answer in started]
+        completed = [
+            run for run in ran if isinstance(run.observation, Completed) and run.runtime in self.extra.runtimes
+        ]
+        started = [self.extra.start(run.runtime, exposed, run.job.cases, run.job.optimization) for run in completed]
+        return [run.observe() for run in started]
 
 
 def find_saturated_outputs(graph: GraphProto) -> Iterator[SaturatedOutput]:

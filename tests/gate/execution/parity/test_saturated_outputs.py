@@ -13,7 +13,12 @@ import pytest
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import InputCase, Optimization, Run, RunResult
 from onnxgate.evidence.parity import find_mismatches
-from onnxgate.gate.execution.saturated_outputs import SaturatedComparison, SaturatedOutput, find_saturated_outputs
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
+from onnxgate.gate.execution.parity.saturated_outputs import (
+    SaturatedComparison,
+    SaturatedOutput,
+    find_saturated_outputs,
+)
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.ranked_outputs import RankedOutputs
 from onnxgate.project.config.schema import Tolerance
@@ -22,7 +27,7 @@ from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.stage import NEGLIGIBLE, ParityEvidence, collect_evidence
 from onnxgate.stages.runtime import ObservedRun, plan_run
-from tests.gate.execution.test_nearby_runs import Session
+from tests.gate.execution.parity.test_nearby_runs import Session
 from tests.harness.models import parse
 from tests.harness.recorded_runs import PLACE
 
@@ -71,12 +76,9 @@ def _compare(
         job = plan_run(path, (case,), planned, level, folder)
         ran.append(ObservedRun(planned.name, job, session.submit(planned, job, None).result()))
     session.jobs.clear()
-    comparison = SaturatedComparison(
-        lambda planned, job: session.submit(planned, job, None),
-        session.place,
-        lambda it, _, runs: (collect_evidence(it, runs, None, ())[0], missing),
-    )
-    return comparison.compare(model, path, onnx.load(path), RUNTIMES, ran, (UNDECIDED,)), len(session.jobs)
+    extra = ExtraRuns(RUNTIMES, session.submit, session.place)
+    comparison = SaturatedComparison(extra, lambda it, _, runs: (collect_evidence(it, runs, None, ())[0], missing))
+    return comparison.compare(model, path, onnx.load(path), ran, (UNDECIDED,)), len(session.jobs)
 
 
 def test_equal_inputs_decide(tmp_path: Path) -> None:

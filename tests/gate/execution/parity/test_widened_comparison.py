@@ -12,9 +12,11 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Job, Observation, Run, RunResult
-from onnxgate.gate.execution.widened_comparison import MAX_WIDENED_DB, WidenedComparison, WidenedDifferences
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
+from onnxgate.gate.execution.parity.widened_comparison import MAX_WIDENED_DB, WidenedComparison, WidenedDifferences
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
+from onnxgate.runtimes.worker_spec import JobLimits
 from tests.harness.models import parse
 
 STEADY, SENSITIVE = "y = Mul(x, w)", "a = Mul(x, w)  y = Sub(a, x)"
@@ -33,7 +35,7 @@ def compare(folder: Path, nodes: str, lost: int = 0) -> WidenedDifferences:
     np.save(folder / "y.npy", wide if nodes == STEADY else wide - values)
     numbers, places = itertools.count(), itertools.count()
 
-    def submit(_: PlannedRuntime, job: Job) -> Future[Observation]:
+    def submit(_: PlannedRuntime, job: Job, __: JobLimits | None) -> Future[Observation]:
         assert isinstance(job, Run)
         (y,) = ReferenceEvaluator(job.model).run(None, {"x": np.load(job.cases[0].inputs["x"])})
         np.save(Path(job.output) / "y.npy", y)
@@ -47,8 +49,9 @@ def compare(folder: Path, nodes: str, lost: int = 0) -> WidenedDifferences:
     case = InputCase(name="sizes", origin="generated", inputs={"x": str(folder / "x.npy")})
     runtime = LockedRuntime(engine="onnxruntime", release="1.31.1", python="3.11")
     planned = PlannedRuntime(runtime, ("server",), ("all",), ("CPUExecutionProvider",), required=True)
-    comparison = WidenedComparison(submit, lambda: folder / str(next(places)))
-    return comparison.compare(folder / "m.onnx", planned, [case], Completed(result=source))
+    extra = ExtraRuns({planned.name: planned}, submit, lambda: folder / str(next(places)))
+    comparison = WidenedComparison(extra, planned.name)
+    return comparison.compare(folder / "m.onnx", [case], Completed(result=source))
 
 
 def test_bound_is_measured(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ if it has a larger effect than this rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,16 +18,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, Run, RunResult
+from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation
 from onnxgate.evidence.parity import IN_FLOAT32, Difference
-from onnxgate.gate.execution.source_noise import UnmeasurableError
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, NoOutputsError, UnmeasurableError
 from onnxgate.model.subgraphs.widened_models import Rounding, write_widened_model
 from onnxgate.numerics.quantization import OutputScale, compute_snr_db
 from onnxgate.numerics.streams import load_array
-from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.parity.output_comparison import CaseOutput
-from onnxgate.stages.parity.stage import RunOutputs, list_outputs
-from onnxgate.stages.runtime import plan_run
+from onnxgate.stages.parity.stage import RunOutputs
 
 MAX_WIDENED_DB = 105.0
 """Maximum required SNR in dB, which is an error of about 6e-6. Faults with a smaller effect are not found.
@@ -62,14 +59,12 @@ class WidenedDifferences(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WidenedComparison:
-    """Compares a model on one runtime; `submit` runs a job on a runtime, `place` returns an unused path."""
+    """Compares a model on one runtime."""
 
-    submit: Callable[[PlannedRuntime, Run], Future[Observation]]
-    place: Callable[[], Path]
+    extra: ExtraRuns
+    runtime: str
 
-    def compare(
-        self, model: Path, planned: PlannedRuntime, cases: Sequence[InputCase], source: Observation
-    ) -> WidenedDifferences:
+    def compare(self, model: Path, cases: Sequence[InputCase], source: Observation) -> WidenedDifferences:
         """Compare the outputs; `source` ran in float64 as well, with the weights of the model.
 
         Raises:
@@ -80,7 +75,7 @@ class WidenedComparison:
             raise UnmeasurableError("the source does not run in float64")
         is_half = result.is_half or any(map(_is_half, (path for case in result.eager for path in case.outputs)))
         steps = HALF_STEPS if is_half else FLOAT_STEPS
-        run = partial(self._run, model, planned, cases, exact=frozenset(result.half_weights))
+        run = partial(self._run, model, cases, exact=frozenset(result.half_weights))
         changed = [run(restore=True, rounding=Rounding(steps, seed)) for seed in range(SAMPLES)]
         found = _compare_cases(run(restore=True), changed, cases, result.eager64)
         if all(difference.agrees for difference in found.differences):
@@ -90,29 +85,23 @@ class WidenedComparison:
     def _run(
         self,
         model: Path,
-        planned: PlannedRuntime,
         cases: Sequence[InputCase],
         exact: Collection[str],
         *,
         restore: bool = False,
         rounding: Rounding | None = None,
     ) -> RunOutputs:
-        folder = self.place()
-        (folder / "outputs").mkdir(parents=True)
+        folder = self.extra.create_folder()
         try:
             if not write_widened_model(model, folder / "model.onnx", exact, restore=restore, rounding=rounding):
                 raise UnmeasurableError("it is too large for a copy in float32")
         except (OSError, ValueError) as error:
             raise UnmeasurableError(f"it cannot be copied: {error}") from error
         fed = [_widen_case(case, folder / str(index)) for index, case in enumerate(cases)]
-        job = plan_run(folder / "model.onnx", fed, planned, "disabled", folder / "outputs")
-        match self.submit(planned, msgspec.structs.replace(job, again=False)).result():
-            case Completed(result=RunResult() as result):
-                return list_outputs(fed, result)
-            case answer:
-                raise UnmeasurableError(
-                    f"it does not run in float32 on {planned.name} ({type(answer).__name__.lower()})"
-                )
+        try:
+            return self.extra.start(self.runtime, folder / "model.onnx", fed, "disabled").outputs()
+        except NoOutputsError as error:
+            raise UnmeasurableError(f"it does not run in float32 on {self.runtime} ({error})") from error
 
 
 def _is_half(path: str | None) -> bool:

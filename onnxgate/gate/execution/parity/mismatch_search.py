@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +16,10 @@ from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation, Optimization
 from onnxgate.core.report import RATIO_METRICS
 from onnxgate.evidence.parity import SOURCE, Comparison, Difference, FirstDifference, find_mismatches, find_worst
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
 from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.request import ExecutionSettings
 from onnxgate.model.reading.structure import read_structure
-from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity.first_difference import (
     DifferenceOrigin,
@@ -37,7 +36,7 @@ from onnxgate.stages.parity.first_difference import (
     search_program_values,
 )
 from onnxgate.stages.parity.output_comparison import CaseOutput, OutputMask
-from onnxgate.stages.runtime import ObservedRun, plan_run
+from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -64,7 +63,6 @@ class SearchedModel:
     root: Path  # repository root
     folder: Path  # config folder
     cases: Mapping[str, InputCase]
-    runtimes: Mapping[str, PlannedRuntime]
     eager: Mapping[str, CaseResult] | None
     fresh: Path | None  # export of this check
     source: Export | None  # export job of this check
@@ -89,7 +87,6 @@ def create_searched_model(
         root=settings.project.root,
         folder=settings.project.folder,
         cases={case.name: case for run in ran for case in run.job.cases},
-        runtimes={planned.name: planned for planned in started.levels},
         eager=started.sourced.eager,
         fresh=Path(fresh) if fresh is not None else None,
         source=exporting.planned.source if exporting else None,
@@ -99,11 +96,10 @@ def create_searched_model(
 
 @dataclass(frozen=True, slots=True)
 class MismatchSearch:
-    """Search for the origins of mismatches; `place` returns an unused path for files."""
+    """Search for the origins of mismatches; `run_in_toolchain` runs a job of the source."""
 
-    submit: Callable[[PlannedRuntime, Job, JobLimits], Future[Observation]]
+    extra: ExtraRuns
     run_in_toolchain: Callable[[Job], Observation]
-    place: Callable[[], Path]
 
     def locate(
         self, model: SearchedModel, comparisons: Sequence[Comparison]
@@ -157,7 +153,7 @@ class MismatchSearch:
         elif comparison.reference == SOURCE:
             begun, detail = self._against_source(model, comparison, side, mismatch, output)
         else:
-            planned = model.runtimes.get(comparison.reference)
+            planned = self.extra.runtimes.get(comparison.reference)
             if planned is None:
                 raise SearchError(f"{comparison.reference} is not available")
             level = mismatch.optimization if mismatch.optimization in planned.levels else planned.levels[-1]
@@ -173,7 +169,7 @@ class MismatchSearch:
         """Compare with the source, or with a fresh export on the same runtime if this export has correct outputs."""
         if model.source is None:
             raise SearchError("intermediate values of the source are not available")
-        path = model.fresh or create_fresh_export(model.source, self.run_in_toolchain, self.place())
+        path = model.fresh or create_fresh_export(model.source, self.run_in_toolchain, self.extra.place())
         fresh = match_fresh_export(model.proto, model.absolute, path) if path else None
         if fresh is not None:
             exported = dataclasses.replace(model, absolute=fresh.path, proto=fresh.proto)
@@ -181,17 +177,15 @@ class MismatchSearch:
             if _is_fresh_export_nearer(right, side, model, mismatch, output):
                 begun = search_origin(side, fresh.reference(right), fresh.names, [output], exact=True)
                 return begun, describe_differing_weight(fresh, model.proto, model.absolute, begun)
-        return search_program_values(model.source, self.run_in_toolchain, side, fresh, output, self.place()), ""
+        return search_program_values(model.source, self.run_in_toolchain, side, fresh, output, self.extra.place()), ""
 
     def _side(self, model: SearchedModel, runtime: str, level: str, case: str) -> SearchSide:
-        planned = model.runtimes[runtime]
         optimization: Optimization = "all" if level == "all" else "disabled"
 
-        def run(at: Path, fed: InputCase, output: Path) -> Observation:
-            job = msgspec.structs.replace(plan_run(at, (fed,), planned, optimization, output), again=False)
-            return self.submit(planned, job, JobLimits(time_s=JOB_TIME_S)).result()
+        def run(at: Path, fed: InputCase) -> Observation:
+            return self.extra.start(runtime, at, (fed,), optimization, JobLimits(time_s=JOB_TIME_S)).answer.result()
 
-        return SearchSide(model.absolute, model.proto, model.cases[case], run, self.place())
+        return SearchSide(model.absolute, model.proto, model.cases[case], run, self.extra.place())
 
 
 def _is_fresh_export_nearer(

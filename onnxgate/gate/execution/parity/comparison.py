@@ -1,0 +1,210 @@
+"""Compare outputs with the source, across optimization levels and runtimes, and with the float model.
+
+This is the parity stage of one model. Most models need no runs in addition to those of the runtime stage. The others
+are in modules of their own: rounding errors if an output exceeds a default tolerance (`noise`), slightly changed inputs
+for ranked outputs (`nearby_runs`), the input of an activation instead of its output (`saturated_outputs`), a float16
+model in float32 (`widened_comparison`), the first differing node (`mismatch_search`), and the float model of a
+quantized one (`float_comparison`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
+from onnxgate.core.jobs import Job, Observation
+from onnxgate.core.report import RATIO_METRICS, Measured
+from onnxgate.evidence.parity import SOURCE, Comparison, find_mismatches
+from onnxgate.evidence.runtime import ModelRuns, find_not_finite
+from onnxgate.gate.execution import failed_runs
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, SourceRuns, UnmeasurableError
+from onnxgate.gate.execution.parity.float_comparison import FloatComparison, QuantizedModel
+from onnxgate.gate.execution.parity.mismatch_search import MismatchSearch, create_searched_model
+from onnxgate.gate.execution.parity.nearby_runs import NearbyRuns
+from onnxgate.gate.execution.parity.noise import NoiseMeter
+from onnxgate.gate.execution.parity.saturated_outputs import SaturatedComparison
+from onnxgate.gate.execution.parity.widened_comparison import WidenedComparison
+from onnxgate.gate.execution.toolchain import StartedModel
+from onnxgate.gate.request import ExecutionSettings, StepResult
+from onnxgate.model.reading.fact_extraction import ParsedModel
+from onnxgate.model.subgraphs.widened_models import hash_half_weights
+from onnxgate.stages.parity import stage as parity_stage
+from onnxgate.stages.parity.output_comparison import FAINT, SAME_FILE_PAIRS, ParityModel, create_parity_model
+from onnxgate.stages.parity.stage import ParityEvidence
+from onnxgate.stages.runtime import ObservedRun
+
+Compare = Callable[[ParityModel, Sequence[ObservedRun]], ParityEvidence]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputComparer:
+    """Compares the outputs of one model. `run_in_toolchain` runs a job of its source."""
+
+    settings: ExecutionSettings
+    started: StartedModel
+    reading: ParsedModel
+    extra: ExtraRuns
+    run_in_toolchain: Callable[[Job], Observation]
+
+    def compare(self, ran: Sequence[ObservedRun], runs: Sequence[ModelRuns]) -> StepResult:
+        """Compare the outputs with the source, across levels and runtimes, and with the float model."""
+        model, started, file = self._create_model(runs), self.started, self._file
+        if self.settings.watch is not None:
+            self.settings.watch(model, ran)
+        eager, unread = started.sourced.eager, started.prepared.fed.unread
+        unusable = () if failed_runs.explain_no_completed_run(runs)[0] else failed_runs.find_undecided_cases(runs)
+        nearby = NearbyRuns(self.extra, file, started.cases, model.comparability.half)
+        compare = partial(parity_stage.collect_evidence, eager=eager, unusable=unusable, run_nearby=nearby.run)
+        model, (comparisons, reasons) = self._compare_runs(model, file, ran, compare)
+        if eager is None:
+            saturated = SaturatedComparison(self.extra, self._compare_values)
+            more, reasons = saturated.compare(model, file, self.reading.proto, ran, reasons)
+            comparisons = (*comparisons, *more)
+        unfound: tuple[IncompleteCheck, ...] = ()
+        if any(map(find_mismatches, comparisons)):
+            searched = create_searched_model(self.settings, started, ran, model.masks)
+            comparisons, unfound = MismatchSearch(self.extra, self.run_in_toolchain).locate(searched, comparisons)
+        widened, limited = self._compare_widened(model, comparisons)
+        quantized = QuantizedModel(started.prepared.planned.model, self.reading, started.cases)
+        with_float, unlike = FloatComparison(self.settings.project, self.extra).compare(quantized, model, ran)
+        comparisons = (*comparisons, *widened, *with_float)
+        reasons = (*reasons, *unfound, *limited, *unlike)
+        skipped = (IncompleteCheck(Stage.PARITY, model.path, "", unread),) if unread else ()
+        return StepResult(
+            subjects=comparisons,
+            undone=tuple(reason for reason in reasons if not reason.by_design),
+            skipped=(*skipped, *(reason for reason in reasons if reason.by_design)),
+            measured=tuple(figure for comparison in comparisons for figure in report_measurements(comparison)),
+        )
+
+    @property
+    def _file(self) -> Path:
+        return self.started.prepared.planned.model.absolute
+
+    @property
+    def _source(self) -> SourceRuns | None:
+        """Additional runs of the source; None if it has no outputs."""
+        prepared = self.started.prepared
+        if self.started.sourced.eager is None:
+            return None
+        job = prepared.exporting.planned.source if prepared.exporting is not None else None
+        return SourceRuns(job, prepared.fed.cases, self.run_in_toolchain, self.extra.create_folder)
+
+    def _create_model(self, runs: Sequence[ModelRuns]) -> ParityModel:
+        prepared, settings = self.started.prepared, self.settings
+        model, locked = prepared.planned.model, settings.lock.models.get(prepared.path)
+        return replace(
+            create_parity_model(model, model.absolute, self.reading, self.started.cases, locked),
+            place=prepared.runnable.place,
+            not_finite=find_not_finite(runs) if Stage.RUNTIME in settings.stages else frozenset(),
+        )
+
+    def _compare_runs(
+        self, model: ParityModel, file: Path, ran: Sequence[ObservedRun], compare: Compare
+    ) -> tuple[ParityModel, ParityEvidence]:
+        """Compare runs of `file`. If rounding errors may matter, measure them, and compare with the measured tolerance.
+
+        Also return the model with the measured rounding errors.
+        """
+        comparisons, reasons = compare(model, ran)
+        beyond = [comparison for comparison in comparisons if exceeds_default(comparison) or is_faint(comparison)]
+        if not beyond:
+            return model, (comparisons, reasons)
+        names = [value.name for value in self.reading.facts.outputs]
+        meter = NoiseMeter(self._source, names, self.extra, model.comparability)
+        known = self.extra.runtimes
+        try:
+            runtimes = dict.fromkeys(it.reference if it.reference in known else it.runtime for it in beyond)
+            measured = replace(model, noise=meter.measure(file, ran, runtimes))
+        except UnmeasurableError as error:
+            reason = f"the rounding errors could not be measured: {error}"
+            unmeasured = IncompleteCheck(Stage.PARITY, model.path, "", reason, by_design=True)
+            return model, (comparisons, (*reasons, unmeasured))
+        comparisons, reasons = compare(measured, ran)
+        return measured, (comparisons, (*reasons, *report_loosened(measured, beyond)))
+
+    def _compare_values(self, model: ParityModel, file: Path, ran: Sequence[ObservedRun]) -> ParityEvidence:
+        """Compare runs of a copy of a model without a source."""
+        compare = partial(parity_stage.collect_evidence, eager=None, unusable=())
+        return self._compare_runs(model, file, ran, compare)[1]
+
+    def _compare_widened(self, model: ParityModel, comparisons: Sequence[Comparison]) -> ParityEvidence:
+        """Compare a float16 model with its source without most rounding, unless they already differ."""
+        traits, source = model.comparability, self._source
+        with_source = [it for it in comparisons if it.reference == SOURCE and it.pair == "source"]
+        if not traits.half or traits.bfloat16 or traits.quantized or traits.random or not with_source:
+            return (), ()
+        if source is None or model.tolerance or any(map(find_mismatches, with_source)):
+            return (), ()
+        latest = max(with_source, key=lambda comparison: runtime_sort_key(comparison.runtime))
+        try:
+            observation = source.run_in_float64(hash_half_weights(self._file))
+            widened = WidenedComparison(self.extra, latest.runtime)
+            differences, limits = widened.compare(self._file, source.cases, observation)
+        except (UnmeasurableError, OSError, ValueError) as error:
+            reason = f"differences within float16 rounding were not examined: {error}"
+            return (), (IncompleteCheck(Stage.PARITY, model.path, latest.runtime, reason, by_design=True),)
+        reasons = (
+            f"output `{output}` was compared in float16 only, because rounding of computed weights limits a comparison "
+            f"in float32 to {limit:.3g} dB"
+            for output, limit in limits.items()
+        )
+        limited = (IncompleteCheck(Stage.PARITY, model.path, latest.runtime, it, by_design=True) for it in reasons)
+        compared = (msgspec.structs.replace(latest, differences=differences),) if differences else ()
+        return compared, tuple(limited)
+
+
+def exceeds_default(comparison: Comparison) -> bool:
+    """Return whether an output differs by more than a default tolerance, perhaps because of rounding."""
+    metrics = {"worst_abs"} | (set(RATIO_METRICS) if comparison.pair in SAME_FILE_PAIRS else set())
+    return any(
+        mismatch.bound_from == "type" and mismatch.metric in metrics and mismatch.bound > 0
+        for mismatch in find_mismatches(comparison)
+    )
+
+
+def is_faint(comparison: Comparison) -> bool:
+    """Return whether an output is so small that the default tolerance may hide a fault."""
+    return any(difference.note == FAINT for difference in comparison.differences)
+
+
+def report_loosened(model: ParityModel, beyond: Sequence[Comparison]) -> Iterator[IncompleteCheck]:
+    """Report the outputs whose measured tolerance is larger than the default, which they exceed."""
+    noise = model.noise.tolerances if model.noise is not None else {}
+    mismatches = (mismatch for comparison in beyond for mismatch in find_mismatches(comparison))
+    defaults = {it.output: it.bound for it in mismatches if it.metric == "worst_abs"}
+    for output in sorted(defaults.keys() & noise.keys()):
+        measured = noise[output]
+        if measured.bound > defaults[output]:
+            reason = (
+                f"output `{output}` was compared with a tolerance of {measured.bound:.2g}, which exceeds the default "
+                f"({defaults[output]:.2g}), because rounding errors change it by {measured.noise:.2g}"
+            )
+            yield IncompleteCheck(Stage.PARITY, model.path, "", reason, by_design=True)
+
+
+def report_measurements(comparison: Comparison) -> list[Measured]:
+    """Return the measurements of one comparison as report rows, starting with the deciding metric."""
+    return [
+        Measured(
+            model=comparison.model,
+            output=difference.compared or difference.output,
+            pair=f"{comparison.runtime} against {comparison.reference}",
+            case=f"{difference.case}, optimization {difference.optimization}",
+            metric=metric,
+            value=value if math.isfinite(value) else None,
+            bound=bound,
+            bound_from=difference.bound_from if bound is not None else "",
+        )
+        for difference in comparison.differences
+        for metric, value, bound in (
+            (difference.metric, difference.value, difference.bound),
+            *((it.metric, it.value, it.bound) for it in difference.figures if it.metric != difference.metric),
+        )
+    ]
