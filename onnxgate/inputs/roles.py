@@ -219,7 +219,8 @@ def _find_categories(uses: Sequence[ValueUse], element: str) -> tuple[str | int 
             encoders.append(typed)
     if not encoders:
         return ()
-    shared = [value for value in encoders[0] if all(value in values for values in encoders)]
+    others = [frozenset(values) for values in encoders[1:]]
+    shared = [value for value in encoders[0] if all(value in values for values in others)]
     return tuple(shared or encoders[0])
 
 

@@ -53,6 +53,8 @@ def check_tensor_size(tensor: TensorProto, path: Path) -> str:
     if is_external(tensor) or element is None or any(dim < 0 for dim in tensor.dims):
         return ""
     omitted = find_omitted_data(tensor)
+    if any(piece.is_list for piece in omitted):
+        return ""
     fields = {name for name in (*DATA_FIELDS.values(), "string_data") if getattr(tensor, name)}
     if omitted and len(fields | {DATA_FIELDS[piece.field] for piece in omitted}) > 1:
         return "stores its data in more than one field"

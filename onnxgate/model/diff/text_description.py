@@ -27,7 +27,7 @@ from onnxgate.model.reading.fact_extraction import (
 )
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight, build_graphs, format_operator_key
-from onnxgate.model.reading.omitted_data import find_omitted_list, read_omitted_list
+from onnxgate.model.reading.omitted_data import find_constant_list, find_omitted_list, read_omitted_list
 from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, read_view
 from onnxgate.model.reading.view import ModelView
 
@@ -137,7 +137,7 @@ def _format_attribute(attribute: AttributeProto, node: Node, model: Path) -> str
         return f"{attribute.name}=@{attribute.ref_attr_name}"
     if attribute.name in node.tensors:
         return f"{attribute.name}={', '.join(_format_reference(it) for it in node.tensors[attribute.name])}"
-    if omitted := find_omitted_list(attribute):
+    if omitted := find_constant_list(attribute.t) or find_omitted_list(attribute):
         attribute = read_omitted_list(omitted, model)
     match attribute.type:
         case attribute.FLOAT:

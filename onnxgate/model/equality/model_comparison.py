@@ -43,6 +43,7 @@ from onnxgate.model.reading.graph import (
     format_operator_key,
     trim_trailing_empty,
 )
+from onnxgate.model.reading.omitted_data import find_constant_list
 from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors
 from onnxgate.model.reading.view import ModelView, OperatorKey
@@ -278,7 +279,11 @@ class GraphComparison:
     def _compare_nested_attributes(self, before: Node, after: Node, where: _Position, label: str) -> None:
         """Compare attributes that contain tensors or graphs. The nodes of these graphs are compared separately."""
         old, new = (
-            {it.name: it.type for it in node.proto.attribute if it.name not in node.attributes}
+            {
+                it.name: it.type
+                for it in node.proto.attribute
+                if it.name not in node.attributes and not find_constant_list(it.t)
+            }
             for node in (before, after)
         )
         for name in new:

@@ -17,7 +17,13 @@ import msgspec
 from onnxgate.core.files import sha256_of
 from onnxgate.model.facts import DEFAULT_DOMAIN, Dim, ModelFacts, ValueInfo, canonical_domain, format_type, model_domain
 from onnxgate.model.reading.external_data import find_external_files
-from onnxgate.model.reading.omitted_data import find_omitted_list, iter_omitted_list, read_omitted_list
+from onnxgate.model.reading.omitted_data import (
+    OmittedList,
+    find_constant_list,
+    find_omitted_list,
+    iter_omitted_list,
+    read_omitted_list,
+)
 from onnxgate.model.reading.structure import read_light_view, read_view
 from onnxgate.model.reading.view import ModelView
 
@@ -252,6 +258,8 @@ def read_attributes(node: NodeProto, opset: int, dims: DimsLookup, model: Path) 
         for attribute in node.attribute
         if _is_plain(attribute)
     }
+    lists = [constant for attribute in node.attribute if (constant := find_constant_list(attribute.t))]
+    explicit |= {constant.name: _decode_omitted_list(constant, constant.type, model) for constant in lists}
     elsewhere = {attribute.name for attribute in node.attribute if not _is_plain(attribute)}
     filled = {
         name: value for name, value in _schema_defaults(node.op_type, opset, node.domain) if name not in elsewhere
@@ -267,13 +275,17 @@ def _decode_list(attribute: AttributeProto, model: Path) -> AttributeValue | Non
     """Return the value of an attribute that contains a long or omitted list; None for any other attribute."""
     if attribute.ref_attr_name or attribute.type not in _LIST_NAMES:
         return None
-    omitted = find_omitted_list(attribute)
-    count = omitted.count if omitted else len(getattr(attribute, _LIST_NAMES[attribute.type]))
-    if count <= _MAX_TUPLE_ELEMENTS:
-        return _decode_attribute(read_omitted_list(omitted, model)) if omitted else None
-    if omitted:
-        return LongList(attribute.type, count, functools.partial(iter_omitted_list, omitted, model))
-    return LongList(attribute.type, count, lambda: iter((attribute,)))
+    if omitted := find_omitted_list(attribute):
+        return _decode_omitted_list(omitted, attribute.type, model)
+    count = len(getattr(attribute, _LIST_NAMES[attribute.type]))
+    return LongList(attribute.type, count, lambda: iter((attribute,))) if count > _MAX_TUPLE_ELEMENTS else None
+
+
+def _decode_omitted_list(omitted: OmittedList, kind: int, model: Path) -> AttributeValue:
+    """Return the value of an attribute whose list is omitted."""
+    if omitted.count <= _MAX_TUPLE_ELEMENTS:
+        return _decode_attribute(read_omitted_list(omitted, model))
+    return LongList(kind, omitted.count, functools.partial(iter_omitted_list, omitted, model))
 
 
 def _decode_attribute(attribute: AttributeProto) -> AttributeValue:

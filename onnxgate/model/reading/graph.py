@@ -16,6 +16,7 @@ import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.fact_extraction import AttributeValue, read_attributes, read_opsets
+from onnxgate.model.reading.omitted_data import find_constant_list
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_sparse_tensors
 
@@ -169,7 +170,7 @@ class Graph:
 
     def _read_tensors(self, node: Node, attribute: AttributeProto) -> Iterator[Weight]:
         label = f"{attribute.name} of {node.name}"
-        tensors = [attribute.t] if attribute.HasField("t") else []
+        tensors = [attribute.t] if attribute.HasField("t") and find_constant_list(attribute.t) is None else []
         for tensor in (*tensors, *attribute.tensors):
             yield Weight(label, (tensor,), tuple(tensor.dims), tensor.data_type, self.model, "attribute")
         for it in iter_sparse_tensors(attribute):
@@ -277,7 +278,8 @@ def _constant_weight(node: NodeView, model: Path) -> Weight | None:
     if len(node.attributes) != 1 or node.attributes[0].ref_attr_name:
         return None
     attribute = node.attributes[0]
-    if attribute.name not in _CONSTANT_ATTRIBUTES:
+    constant = find_constant_list(attribute.t)
+    if (constant.name if constant else attribute.name) not in _CONSTANT_ATTRIBUTES:
         return None
     match attribute.name:
         case "value":

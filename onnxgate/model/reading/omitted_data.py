@@ -3,13 +3,14 @@
 This module records where their data is in the file, and reads the data if it is needed.
 
 A tensor with omitted data has an additional entry in `external_data`; its `data_location` is unchanged. An attribute
-with an omitted list keeps only the first element; the position of the list is in `doc_string`.
+with an omitted list keeps only a few elements; the position of the list is in `doc_string`. The list of a `Constant`
+is replaced by a tensor with omitted data, so that its shape is known.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.files import open_regular
+from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.file_format import FileWindow, UnreadableModel, iter_fields
 from onnxgate.model.reading.view import ModelView, NodeView, iter_node_subgraphs
 
@@ -26,39 +28,64 @@ if TYPE_CHECKING:
 OMITTED_KEY = f"onnxgate.omitted.{os.urandom(8).hex()}"
 """Key that marks omitted data in a parsed model. It is random in each process, so that no file can contain it."""
 _ML_DOMAIN = "ai.onnx.ml"
+CONSTANT_LISTS = {"value_floats": "floats", "value_ints": "ints", "value_strings": "strings"}
+"""Field of AttributeProto that contains the list, for each attribute of `Constant` that is a list."""
+_CONSTANT_TYPES = {"value_floats": 1, "value_ints": 7, "value_strings": 8}
+"""Element type of a `Constant`, for each attribute that is a list. Source: the ONNX specification."""
+_LIST_FIELD = 0
+"""Number that `OmittedData` has instead of the field of a tensor if the data is the list of an attribute."""
 _NODE_LISTS = (
     *("nodes_falsenodeids", "nodes_featureids", "nodes_hitrates", "nodes_missing_value_tracks_true", "nodes_modes"),
     *("nodes_nodeids", "nodes_treeids", "nodes_truenodeids", "nodes_values"),
 )
+_ENCODED = ("strings", "int64s", "floats")
 _NO_NAMES: frozenset[str] = frozenset()
-OMITTED_LISTS: dict[str, frozenset[str]] = {
-    "TreeEnsembleClassifier": frozenset((*_NODE_LISTS, "class_ids", "class_nodeids", "class_treeids", "class_weights")),
-    "TreeEnsembleRegressor": frozenset(
+OMITTED_LISTS: dict[tuple[str, str], frozenset[str]] = {
+    (_ML_DOMAIN, "TreeEnsembleClassifier"): frozenset(
+        (*_NODE_LISTS, "class_ids", "class_nodeids", "class_treeids", "class_weights")
+    ),
+    (_ML_DOMAIN, "TreeEnsembleRegressor"): frozenset(
         (*_NODE_LISTS, "target_ids", "target_nodeids", "target_treeids", "target_weights")
     ),
-    "TreeEnsemble": frozenset(
+    (_ML_DOMAIN, "TreeEnsemble"): frozenset(
         (
             *("leaf_targetids", "nodes_falseleafs", "nodes_falsenodeids", "nodes_featureids"),
             *("nodes_missing_value_tracks_true", "nodes_trueleafs", "nodes_truenodeids", "tree_roots"),
         )
     ),
-    "SVMClassifier": frozenset(("coefficients", "support_vectors")),
-    "SVMRegressor": frozenset(("coefficients", "support_vectors")),
-    "LinearClassifier": frozenset(("coefficients",)),
-    "LinearRegressor": frozenset(("coefficients",)),
+    (_ML_DOMAIN, "SVMClassifier"): frozenset(("coefficients", "support_vectors")),
+    (_ML_DOMAIN, "SVMRegressor"): frozenset(("coefficients", "support_vectors")),
+    (_ML_DOMAIN, "LinearClassifier"): frozenset(("coefficients",)),
+    (_ML_DOMAIN, "LinearRegressor"): frozenset(("coefficients",)),
+    (_ML_DOMAIN, "LabelEncoder"): frozenset(f"{role}_{kind}" for role in ("keys", "values") for kind in _ENCODED),
+    (_ML_DOMAIN, "CategoryMapper"): frozenset(("cats_int64s", "cats_strings")),
+    (_ML_DOMAIN, "DictVectorizer"): frozenset(("int64_vocabulary", "string_vocabulary")),
+    (_ML_DOMAIN, "Imputer"): frozenset(("imputed_value_floats", "imputed_value_int64s")),
+    (_ML_DOMAIN, "Scaler"): frozenset(("offset", "scale")),
+    (DEFAULT_DOMAIN, "StringNormalizer"): frozenset(("stopwords",)),
+    (DEFAULT_DOMAIN, "TfIdfVectorizer"): frozenset(("ngram_indexes", "pool_int64s", "pool_strings", "weights")),
+    (DEFAULT_DOMAIN, "Constant"): frozenset(CONSTANT_LISTS),
 }
-"""Attributes whose lists are omitted, for each operator of `ai.onnx.ml`.
+"""Attributes whose lists are omitted, for each operator.
 
-onnx only checks that these lists have the right type, at least one element and, for `TreeEnsemble`, equal lengths (see
-`shorten_ensembles`). Other lists are kept, because onnx compares lengths in `LabelEncoder`, and reads class labels,
-categories, intercepts, n-grams and values of `Constant`.
+onnx only checks that these lists have the right type, at least one element and, for some operators, equal
+lengths (see `_EQUAL_LENGTHS`). It also reads the range of `ngram_indexes` and the length of the list of
+`Constant`, which are kept. Other lists are complete, because onnx reads class labels, categories and intercepts.
 
-Source: `defs/traditionalml` in onnx; measured with onnx 1.18 and 1.23."""
-_ENSEMBLE = (_ML_DOMAIN, "TreeEnsemble")
-_ENSEMBLE_PREFIXES = ("nodes_", "leaf_")
-"""Name prefixes of list attributes. onnx requires equal lengths for lists with the same prefix.
+Source: `defs/traditionalml` and `defs/nn` in onnx; measured with onnx 1.18 and 1.23."""
+_EXTREMES = "ngram_indexes"
+"""Attribute of which the lowest and the highest element are kept, which determine the shape of the output."""
+_KEPT_ELEMENTS = 16
+"""Maximum number of elements at the start of an omitted list that are kept. Inputs are generated from them."""
+_EQUAL_LENGTHS = {
+    (_ML_DOMAIN, "TreeEnsemble"): (("nodes_",), ("leaf_",)),
+    (_ML_DOMAIN, "LabelEncoder"): (("keys_", "values_"),),
+    (_ML_DOMAIN, "CategoryMapper"): (("cats_",),),
+}
+"""Name prefixes of the lists and tensors that onnx requires to be equally long, for each operator.
 
-Source: shape inference of `TreeEnsemble` in onnx."""
+Source: shape inference of these operators in onnx."""
+_COMPARED_PREFIXES = ("nodes_", "leaf_", "keys_", "values_")
 _LIST_NUMBERS = (7, 8, 9)
 """Numbers of the AttributeProto fields that contain lists of plain values. Their elements are not packed.
 
@@ -66,6 +93,9 @@ Source: onnx.proto."""
 LEADING_FIELDS = 3
 """Number of fields to read at the start of an attribute to find its name, its type and its list's first element."""
 PIECE_BYTES = 128 * 1024
+_MAX_STUB_BYTES = 2 * PIECE_BYTES
+_LIST_FIELDS = {6: "floats", 7: "ints", 8: "strings"}
+"""Name of the field that contains the list of an attribute, for each attribute type that is a list."""
 _MAX_SPLITS = 16
 """Maximum number of positions at which to try to split a list: an encoded number has at most 11 bytes."""
 
@@ -76,6 +106,11 @@ class OmittedData(msgspec.Struct, frozen=True):
     field: int
     offset: int
     length: int
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the data is the list of an attribute, at whose position the attribute is."""
+        return self.field == _LIST_FIELD
 
 
 def find_omitted_data(tensor: TensorProto) -> tuple[OmittedData, ...]:
@@ -92,6 +127,18 @@ class OmittedList(msgspec.Struct, frozen=True):
     count: int
     offset: int
     length: int
+    name: str = ""  # of the attribute, if a tensor replaces it
+    type: int = 0
+
+
+def find_constant_list(tensor: TensorProto) -> OmittedList | None:
+    """Return the position of the attribute if the tensor replaces the list of a `Constant`; otherwise None."""
+    for piece in find_omitted_data(tensor):
+        if piece.is_list:
+            name = next(name for name, element in _CONSTANT_TYPES.items() if element == tensor.data_type)
+            kind = next(number for number, field in _LIST_FIELDS.items() if field == CONSTANT_LISTS[name])
+            return OmittedList(tensor.dims[0], piece.offset, piece.length, name, kind)
+    return None
 
 
 def find_omitted_list(attribute: AttributeProto) -> OmittedList | None:
@@ -99,7 +146,55 @@ def find_omitted_list(attribute: AttributeProto) -> OmittedList | None:
     text: object = attribute.doc_string
     if not isinstance(text, str) or not text.startswith(OMITTED_KEY):  # protobuf returns bytes if they are not UTF-8
         return None
-    return OmittedList(*map(int, text.split(":")[1:]))
+    count, offset, length = map(int, text.split(":")[1:])
+    return OmittedList(count, offset, length)
+
+
+def describe_list(source: FileWindow, start: int, end: int, names: frozenset[str]) -> AttributeProto | None:
+    """Return the attribute between `start` and `end` without its list; None if it contains anything else.
+
+    Raises:
+        DecodeError: see `iter_list_pieces`.
+    """
+    from onnx import AttributeProto
+
+    stub = AttributeProto()
+    kept: dict[str, list[int | float | bytes]] = {field: [] for field in _LIST_FIELDS.values()}
+    counts = dict.fromkeys(kept, 0)
+    for piece in iter_list_pieces(source, start, end):
+        for field, elements in kept.items():
+            added = getattr(piece, field)
+            if added and _EXTREMES in (stub.name, piece.name):
+                both = [*elements, *added]
+                elements[:] = sorted({min(both), max(both)})
+            elif len(elements) < _KEPT_ELEMENTS:
+                elements += added[: _KEPT_ELEMENTS - len(elements)]
+            counts[field] += len(added)
+            piece.ClearField(field)
+        stub.MergeFrom(piece)
+        if stub.ByteSize() + sum(len(text) for text in kept["strings"] if isinstance(text, bytes)) > _MAX_STUB_BYTES:
+            return None
+    field = _LIST_FIELDS.get(stub.type, "")
+    fields = {descriptor.name for descriptor, _ in stub.ListFields()} | {name for name in counts if counts[name]}
+    if stub.name not in names or fields != {"name", "type", field}:
+        return None
+    if stub.name in CONSTANT_LISTS:
+        return _describe_constant(stub, counts, start, end)
+    getattr(stub, field).extend(kept[field])
+    stub.doc_string = f"{OMITTED_KEY}:{counts[field]}:{start}:{end - start}"
+    return stub
+
+
+def _describe_constant(stub: AttributeProto, counts: Mapping[str, int], start: int, end: int) -> AttributeProto | None:
+    """Return the attribute `value` of a `Constant` with a tensor whose data is the list of the attribute `stub`."""
+    field = CONSTANT_LISTS[stub.name]
+    if _LIST_FIELDS[stub.type] != field:
+        return None
+    value = type(stub)(name="value", type=stub.TENSOR)
+    value.t.dims.append(counts[field])
+    value.t.data_type = _CONSTANT_TYPES[stub.name]
+    value.t.external_data.add(key=OMITTED_KEY, value=f"{_LIST_FIELD}:{start}:{end - start}")
+    return value
 
 
 def iter_list_pieces(source: FileWindow, start: int, end: int) -> Iterator[AttributeProto]:
@@ -143,23 +238,23 @@ def _parse_elements(content: bytes, tag: bytes) -> tuple[AttributeProto, int]:
 
 def list_omitted_names(domain: str, operator: str) -> frozenset[str]:
     """Return the names of the operator's attributes that may contain long lists, which are omitted."""
-    return OMITTED_LISTS.get(operator, _NO_NAMES) if domain == _ML_DOMAIN else _NO_NAMES
+    return OMITTED_LISTS.get((canonical_domain(domain), operator), _NO_NAMES)
 
 
 def restore_needed_lists(model: ModelView, path: Path) -> None:
     """Restore the omitted attribute lists that later checks read.
 
     Such lists are in training information, in models with local functions named like an operator with omitted lists,
-    and in tree ensembles with lists of different lengths.
+    and in nodes with lists of different lengths that should be equal.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
     """
     proto = model.proto
     restore_lists((graph for it in proto.training_info for graph in (it.initialization, it.algorithm)), path)
-    if any(it.domain == _ML_DOMAIN and it.name in OMITTED_LISTS for it in proto.functions):
+    if any(list_omitted_names(it.domain, it.name) for it in proto.functions):
         restore_lists((proto.graph, *proto.functions), path)
-    for node in _list_ensembles(model):
+    for node in _list_compared(model):
         if not _has_equal_lengths(node):
             _restore_node(node.proto, path)
 
@@ -180,30 +275,36 @@ def _restore_node(node: NodeProto, path: Path) -> None:
     for attribute in node.attribute:
         if omitted := find_omitted_list(attribute):
             attribute.CopyFrom(read_omitted_list(omitted, path))
+        elif constant := find_constant_list(attribute.t):
+            attribute.CopyFrom(read_omitted_list(constant, path))
 
 
-def list_ensemble_tensors(model: ModelView) -> list[TensorProto]:
-    """Return the tensors of `TreeEnsemble` nodes with omitted lists; onnx compares the lengths of tensors and lists."""
-    nodes = (node for node in _list_ensembles(model) if any(map(find_omitted_list, node.attributes)))
-    attributes = (attribute for node in nodes for attribute in node.attributes)
-    return [it.t for it in attributes if it.name.startswith(_ENSEMBLE_PREFIXES) and it.HasField("t")]
+def list_companion_tensors(model: ModelView) -> list[TensorProto]:
+    """Return the tensors whose lengths onnx compares with the lengths of omitted lists."""
+    nodes = (node for node in _list_compared(model) if any(map(find_omitted_list, node.attributes)))
+    return [
+        attribute.t
+        for node in nodes
+        for attribute in node.attributes
+        if attribute.name.startswith(_COMPARED_PREFIXES) and attribute.HasField("t")
+    ]
 
 
-def shorten_ensembles(model: ModelView) -> None:
-    """Shorten the tensors that `list_ensemble_tensors` returns to one element, like the omitted lists."""
-    for tensor in list_ensemble_tensors(model):
-        tensor.dims[:] = [1]
+def shorten_companions(model: ModelView) -> None:
+    """Shorten the tensors that `list_companion_tensors` returns to the length of the omitted lists."""
+    for tensor in list_companion_tensors(model):
+        tensor.dims[:] = [min(_KEPT_ELEMENTS, *tensor.dims)]
 
 
-def _list_ensembles(model: ModelView) -> list[NodeView]:
-    return [node for node in model.nodes() if node.operator[:2] == _ENSEMBLE]
+def _list_compared(model: ModelView) -> list[NodeView]:
+    return [node for node in model.nodes() if node.operator[:2] in _EQUAL_LENGTHS]
 
 
 def _has_equal_lengths(node: NodeView) -> bool:
-    """Return whether the lists and tensors of a `TreeEnsemble` are omitted and have equal lengths, as onnx requires."""
-    for prefix in _ENSEMBLE_PREFIXES:
+    """Return whether all lists and tensors that onnx requires to be equally long are omitted and equally long."""
+    for prefixes in _EQUAL_LENGTHS[node.operator[:2]]:
         lengths: set[tuple[int, ...]] = set()
-        for attribute in (attribute for attribute in node.attributes if attribute.name.startswith(prefix)):
+        for attribute in (attribute for attribute in node.attributes if attribute.name.startswith(prefixes)):
             if omitted := find_omitted_list(attribute):
                 lengths.add((omitted.count,))
             else:

@@ -6,13 +6,15 @@ The result is a regular serialized `ModelProto`, which protobuf parses.
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.core.files import REMEMBERED_BYTES, open_regular
-from onnxgate.model.facts import ELEMENT_TYPES, STRING
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, STRING, canonical_domain
 from onnxgate.model.reading.file_format import (
     LENGTH,
     FileWindow,
@@ -21,13 +23,13 @@ from onnxgate.model.reading.file_format import (
     iter_fields,
 )
 from onnxgate.model.reading.omitted_data import (
+    CONSTANT_LISTS,
     LEADING_FIELDS,
     OMITTED_KEY,
-    PIECE_BYTES,
     OmittedData,
+    describe_list,
     find_omitted_data,
-    iter_list_pieces,
-    list_ensemble_tensors,
+    list_companion_tensors,
     list_omitted_names,
     restore_needed_lists,
 )
@@ -43,11 +45,6 @@ _MAX_DEPTH = 100
 """Maximum nesting depth of messages. Source: default recursion limit of protobuf."""
 _MAX_PLAIN_VALUES = 256
 """Minimum number of plain values for which an attribute is assumed to contain only numbers or strings."""
-
-
-_LIST_FIELDS = {6: "floats", 7: "ints", 8: "strings"}
-"""Name of the field that contains the list of an attribute, for each attribute type that is a list."""
-_MAX_STUB_BYTES = 2 * PIECE_BYTES
 
 
 class MessageKind(enum.Enum):
@@ -92,11 +89,15 @@ DATA_FIELDS = {
 }
 """Fields of TensorProto that can contain the data of a tensor as one block of bytes."""
 _EXTERNAL_DATA = 13
-_NAME, _OPERATOR, _DOMAIN = 1, 4, 7
+_NAME, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 4, 5, 7
 """Numbers of the fields of AttributeProto and NodeProto."""
 _MAX_NAME_BYTES = 100
 """Maximum length in bytes of the names in `OMITTED_LISTS`."""
 _NO_LISTS: frozenset[str] = frozenset()
+_IMPORTS, _FUNCTIONS, _FUNCTION_IMPORTS = 8, 25, 9
+"""Numbers of the fields of ModelProto and FunctionProto that contain functions and imports of opsets."""
+_FIRST_OPSET_WITH_LISTS = 12
+"""First opset in which the value of `Constant` can be a list."""
 
 
 def strip_weights(source: FileWindow, small_bytes: int = SMALL_BYTES, *, describes_lists: bool = True) -> bytes:
@@ -148,45 +149,52 @@ class _WeightStripper:
     def _find_omitted_lists(self, start: int, end: int) -> frozenset[str]:
         """Return the names of the attributes whose lists can be omitted, for the node between `start` and `end`."""
         texts = {_OPERATOR: b"", _DOMAIN: b""}
+        attributes = 0
         try:
             for field in iter_fields(self._source, start, end):
+                attributes += field.number == _ATTRIBUTE
                 if field.number in texts and field.wire == LENGTH:  # the last value applies
                     end_of_text = min(field.end, field.start + _MAX_NAME_BYTES)
                     texts[field.number] = self._source.read(field.start, end_of_text)
         except UnreadableModel:  # report the first error in the file
             return _NO_LISTS
-        return list_omitted_names(*(texts[number].decode(errors="replace") for number in (_DOMAIN, _OPERATOR)))
+        names = list_omitted_names(*(texts[number].decode(errors="replace") for number in (_DOMAIN, _OPERATOR)))
+        return _NO_LISTS if attributes > 1 and not names.isdisjoint(CONSTANT_LISTS) else names
 
     def _describe_list(self, start: int, end: int, names: frozenset[str]) -> bytes:
-        """Return the encoded attribute with at most the first element of its list; b"" if the list must be kept."""
+        """Return the encoded attribute without its list, see `describe_list`; b"" if the list must be kept."""
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from onnx import AttributeProto
 
         name = self._read_attribute_name(start, end)
-        if name not in names:
+        if name not in names or (name in CONSTANT_LISTS and not self._takes_constant_lists):
             return b""
-        stub = AttributeProto()
         if not self._describes_lists:
             return bytes(AttributeProto(name=name).SerializeToString())
-        counts = dict.fromkeys(_LIST_FIELDS.values(), 0)
         try:
-            for piece in iter_list_pieces(self._source, start, end):
-                for name in counts:
-                    elements = getattr(piece, name)
-                    if elements and not counts[name]:
-                        getattr(stub, name).append(elements[0])
-                    counts[name] += len(elements)
-                    piece.ClearField(name)
-                stub.MergeFrom(piece)
-                if stub.ByteSize() > _MAX_STUB_BYTES:
-                    return b""
+            stub = describe_list(self._source, start, end, names)
         except DecodeError:
             return b""
-        held = {field.name for field, _ in stub.ListFields()}
-        if stub.name not in names or held != {"name", "type", _LIST_FIELDS.get(stub.type)}:
-            return b""
-        stub.doc_string = f"{OMITTED_KEY}:{sum(counts.values())}:{start}:{end - start}"
-        return bytes(stub.SerializeToString())
+        return b"" if stub is None else bytes(stub.SerializeToString())
+
+    @functools.cached_property
+    def _takes_constant_lists(self) -> bool:
+        """Whether all opsets of the model define lists as values of `Constant`."""
+        versions = [*self._iter_opsets(0, self._source.size_bytes, _IMPORTS)]
+        for field in iter_fields(self._source, 0, self._source.size_bytes):
+            if field.number == _FUNCTIONS and field.wire == LENGTH:
+                versions += self._iter_opsets(field.start, field.end, _FUNCTION_IMPORTS)
+        return min(versions, default=0) >= _FIRST_OPSET_WITH_LISTS
+
+    def _iter_opsets(self, start: int, end: int, number: int) -> Iterator[int]:
+        """Yield the versions of the default domain in the imports of a model or function."""
+        from onnx import OperatorSetIdProto
+
+        for field in iter_fields(self._source, start, end):
+            if field.number == number and field.wire == LENGTH and field.end - field.start <= self._small_bytes:
+                imported = OperatorSetIdProto.FromString(self._source.read(field.start, field.end))
+                if canonical_domain(imported.domain) == DEFAULT_DOMAIN:
+                    yield imported.version
 
     def _read_attribute_name(self, start: int, end: int) -> str:
         """Return the name of an attribute if it is one of the first fields, as in exported models; otherwise ""."""
@@ -280,16 +288,18 @@ def read_light_view(path: Path) -> ModelView:
 
 
 def _omits_only_plain_weights(model: ModelView) -> bool:
-    """Return whether all omitted data belongs to tree ensembles or to initializers that the onnx checker does not read.
+    """Return whether the onnx checker reads none of the omitted data.
 
-    Such initializers are contiguous, have a known type, and are not inputs.
+    It does not read lists of attributes, tensors that belong to them, and initializers that are contiguous, have a
+    known type, and are not inputs.
     """
     graphs = [graph.proto for graph in model.graphs]
     inputs = {value.name for graph in graphs for value in graph.input}
     weights = [tensor for graph in graphs for tensor in graph.initializer if find_omitted_data(tensor)]
     omitted = sum(bool(find_omitted_data(tensor)) for tensor in model.declared)
-    of_ensembles = sum(bool(find_omitted_data(tensor)) for tensor in list_ensemble_tensors(model))
-    return omitted == len(weights) + of_ensembles and all(
+    companions = sum(bool(find_omitted_data(tensor)) for tensor in list_companion_tensors(model))
+    lists = sum(piece.is_list for tensor in model.declared for piece in find_omitted_data(tensor))
+    return omitted == len(weights) + companions + lists and all(
         tensor.name not in inputs
         and model.proto.ir_version >= FIRST_IR_WITHOUT_INPUTS
         and tensor.data_type in ELEMENT_TYPES

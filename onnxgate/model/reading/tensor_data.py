@@ -13,8 +13,14 @@ import msgspec
 from onnxgate.core.files import open_regular
 from onnxgate.model.facts import BFLOAT16, ELEMENT_TYPES, STRING, count_tensor_elements, required_bytes
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
-from onnxgate.model.reading.file_format import encode_length_prefix
-from onnxgate.model.reading.omitted_data import OmittedData, find_omitted_data
+from onnxgate.model.reading.file_format import UnreadableModel, encode_length_prefix
+from onnxgate.model.reading.omitted_data import (
+    OmittedData,
+    OmittedList,
+    find_constant_list,
+    find_omitted_data,
+    iter_omitted_list,
+)
 from onnxgate.model.reading.structure import RAW_DATA
 
 if TYPE_CHECKING:
@@ -56,6 +62,8 @@ def read_chunks(tensor: TensorProto, model: Path) -> Iterator[bytes]:
     """
     if is_external(tensor):
         yield from _read_external(tensor, model)
+    elif constant := find_constant_list(tensor):
+        yield from _read_constant(tensor, constant, model)
     elif omitted := find_omitted_data(tensor):
         yield from _read_omitted(tensor, omitted, model)
     else:
@@ -94,6 +102,16 @@ def _read_omitted(tensor: TensorProto, omitted: tuple[OmittedData, ...], model: 
         raise UnreadableWeightError("its data is corrupted") from error
     decoded.data_type = tensor.data_type
     yield decoded.raw_data or _encode_typed_data(decoded)
+
+
+def _read_constant(tensor: TensorProto, omitted: OmittedList, model: Path) -> Iterator[bytes]:
+    try:
+        for piece in iter_omitted_list(omitted, model):
+            part = type(tensor)(float_data=piece.floats, int64_data=piece.ints, string_data=piece.strings)
+            part.data_type = tensor.data_type
+            yield _encode_typed_data(part)
+    except UnreadableModel as error:
+        raise UnreadableWeightError("its data is corrupted") from error
 
 
 def _read_span(path: Path, offset: int, length: int) -> Iterator[bytes]:

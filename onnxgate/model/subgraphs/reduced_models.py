@@ -16,7 +16,7 @@ from onnxgate.core.files import open_regular
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, model_domain, required_bytes
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import UnreadableModel
-from onnxgate.model.reading.omitted_data import find_omitted_data, restore_lists, shorten_ensembles
+from onnxgate.model.reading.omitted_data import find_omitted_data, restore_lists, shorten_companions
 from onnxgate.model.reading.structure import DATA_FIELDS, SMALL_BYTES
 from onnxgate.model.reading.view import ModelView, OperatorKey, iter_node_subgraphs, iter_sparse_tensors
 
@@ -58,7 +58,7 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     """
     copy = deepcopy(model)
     view = ModelView(copy)
-    shorten_ensembles(view)
+    shorten_companions(view)
     for _, tensor in view.tensors:
         _inline_small_data(tensor, path)
     _weights_to_inputs(copy.graph)  # the view still contains them, but changes there do not affect the copy

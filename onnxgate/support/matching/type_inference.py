@@ -13,7 +13,7 @@ import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
 from onnxgate.model.local_functions import explain_unfollowed_calls
-from onnxgate.model.reading.omitted_data import find_omitted_list, list_ensemble_tensors, shorten_ensembles
+from onnxgate.model.reading.omitted_data import find_omitted_list, list_companion_tensors, shorten_companions
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.reduced_models import function_key
 from onnxgate.support.matching.node_checks import infer_output_types
@@ -90,9 +90,9 @@ def _infer_graph_nodes(
     if calls.unread and proto.functions:
         proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
         proto.ClearField("functions")
-    if inferred is None and list_ensemble_tensors(model):
+    if inferred is None and list_companion_tensors(model):
         proto = deepcopy(proto)
-        shorten_ensembles(ModelView(proto))
+        shorten_companions(ModelView(proto))
     inference = _NodeTypeInference(
         imports={canonical_domain(imported.domain): imported.version for imported in model.proto.opset_import},
         functions={function_key(function.proto): function for function in model.functions},

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -56,6 +57,8 @@ def leaves(prefix: str) -> dict[str, list[object]]:
 
 
 FLOATS: list[object] = [0.25] * NODES
+NUMBERS: list[object] = [*range(1, NODES), 0]
+WORDS: list[object] = [f"word {index}" for index in range(NODES)]
 LISTS: dict[str, dict[str, list[object]]] = {
     "TreeEnsembleClassifier": {**NODE_LISTS, **leaves("class")},
     "TreeEnsembleRegressor": {**NODE_LISTS, **leaves("target")},
@@ -68,12 +71,30 @@ LISTS: dict[str, dict[str, list[object]]] = {
     "SVMRegressor": {"support_vectors": FLOATS, "coefficients": FLOATS},
     "LinearClassifier": {"coefficients": FLOATS},
     "LinearRegressor": {"coefficients": FLOATS},
+    "LabelEncoder": {"keys_strings": WORDS, "values_int64s": NUMBERS},
+    "CategoryMapper": {"cats_strings": WORDS, "cats_int64s": NUMBERS},
+    "DictVectorizer": {"string_vocabulary": WORDS},
+    "Imputer": {"imputed_value_floats": FLOATS},
+    "Scaler": {"offset": FLOATS, "scale": FLOATS},
+    "StringNormalizer": {"stopwords": WORDS},
+    "TfIdfVectorizer": {"pool_strings": WORDS, "ngram_indexes": NUMBERS, "weights": FLOATS},
 }
+STRING_INPUTS = {"LabelEncoder", "CategoryMapper", "StringNormalizer", "TfIdfVectorizer"}
+OPERATORS = [name for _, name in OMITTED_LISTS if name != "Constant"]
+DOMAINS = {name: "" if domain == "ai.onnx" else domain for domain, name in OMITTED_LISTS}
 SHORT: dict[str, dict[str, object]] = {
     "TreeEnsembleClassifier": {"classlabels_int64s": [0, 1, 2], "base_values": [0.0, 0.0, 0.0]},
     "TreeEnsembleRegressor": {"n_targets": 1},
     "SVMClassifier": {"classlabels_ints": [0, 1, 2], "kernel_params": [0.1, 0.0, 3.0]},
     "LinearClassifier": {"classlabels_ints": [0, 1, 2], "intercepts": [0.0, 0.0, 0.0]},
+    "Imputer": {"replaced_value_float": 0.0},
+    "TfIdfVectorizer": {
+        "max_gram_length": 1,
+        "max_skip_count": 0,
+        "min_gram_length": 1,
+        "mode": "TF",
+        "ngram_counts": [0],
+    },
 }
 TENSORS: dict[str, dict[str, int]] = {
     "TreeEnsemble": {
@@ -99,14 +120,23 @@ def make_model(operator: str = "TreeEnsembleRegressor", version: int = 3, **attr
         operator,
         ["x"],
         names,
-        domain="ai.onnx.ml",
+        domain=DOMAINS[operator],
         **{name: value for name, value in both.items() if value is not None},
     )
     last = helper.make_node("Identity", ["scores"], ["y"])  # the type of `scores` is inferred
     outputs = [helper.make_tensor_value_info("y", 1, ["N", "E"])]
+    if operator in ("LabelEncoder", "CategoryMapper"):
+        outputs[0].type.tensor_type.elem_type = TensorProto.INT64
+    elif operator == "StringNormalizer":
+        outputs[0].type.tensor_type.elem_type = TensorProto.STRING
     if len(names) > 1:
         outputs.insert(0, helper.make_tensor_value_info("label", 7, ["N"]))
-    graph = helper.make_graph([node, last], "g", [helper.make_tensor_value_info("x", 1, ["N", 61])], outputs)
+    element = TensorProto.STRING if operator in STRING_INPUTS else TensorProto.FLOAT
+    value = helper.make_tensor_value_info("x", element, [1, "M"] if operator == "StringNormalizer" else ["N", 61])
+    if operator == "DictVectorizer":
+        tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+        value = helper.make_value_info("x", helper.make_map_type_proto(TensorProto.STRING, tensor))
+    graph = helper.make_graph([node, last], "g", [value], outputs)
     imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", version)]
     model: ModelProto = helper.make_model(graph, opset_imports=imports, ir_version=8)
     return model
@@ -117,9 +147,9 @@ def list_omitted(model: ModelProto) -> set[str]:
     return {it.name for node in ModelView(model).nodes() for it in node.attributes if find_omitted_list(it)}
 
 
-@pytest.mark.parametrize("operator", OMITTED_LISTS)
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_long_lists_stay_in_the_file(tmp_path: Path, operator: str) -> None:
-    """The structure has one element of each list and the position of the rest."""
+    """The structure has a few elements of each list and the position of the rest."""
     model = make_model(operator)
     path = write(tmp_path / "m.onnx", model)
 
@@ -131,16 +161,16 @@ def test_long_lists_stay_in_the_file(tmp_path: Path, operator: str) -> None:
         [it for it in each.graph.node[0].attribute if it.type != AttributeProto.TENSOR] for each in (model, structure)
     )
 
-    assert (OMITTED_LISTS[operator], {NODES}, True, complete) == (omitted, counts, size < 4096, read)
+    assert (set(LISTS[operator]), {NODES}, True, complete) == (omitted, counts, size < 4096, read)
 
 
-@pytest.mark.parametrize("operator", OMITTED_LISTS)
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_static_checks_leave_them_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: str) -> None:
     """Static checks omit lists even in files that other stages read completely, and tensors do not change that."""
     path = write(tmp_path / "m.onnx", make_model(operator))
     monkeypatch.setattr(structure, "LIGHT_BYTES", 1000)
 
-    assert list_omitted(read_light_view(path).proto) == OMITTED_LISTS[operator]
+    assert list_omitted(read_light_view(path).proto) == set(LISTS[operator])
     assert find_fault(read_light_view(path), path) == find_fault(read_view(path), path)
 
 
@@ -184,7 +214,7 @@ UNUSUAL: dict[str, Callable[[ModelProto], object]] = {
     "no type": lambda model: get_node_ids(model).ClearField("type"),
     "a number": lambda model: setattr(get_node_ids(model), "i", 5),
     "another domain": lambda model: setattr(model.graph.node[0], "domain", "mine"),
-    "another operator": lambda model: setattr(model.graph.node[0], "op_type", "LabelEncoder"),
+    "another operator": lambda model: setattr(model.graph.node[0], "op_type", "OneHotEncoder"),
     "another long name behind its own": lambda model: model.graph.node[0].MergeFrom(NodeProto(op_type="x" * 9000)),
     "a function of this name": lambda model: model.functions.add(name="TreeEnsembleRegressor", domain="ai.onnx.ml"),
 }
@@ -247,6 +277,7 @@ def changes_of(operator: str) -> dict[str, dict[str, object]]:
             f"{name} has one element": {name: elements[:1]},
             f"{name} is missing": {name: None},
             f"{name} is of other numbers": {name: elements[:100][::-1]},
+            **({f"{name} has a negative element": {name: [*elements[:99], -1]}} if elements[0] == 1 else {}),
             f"{name} is of another kind": {name: ["text"] * 100 if isinstance(elements[0], float) else [0.5] * 100},
         }
     for name, element in TENSORS.get(operator, {}).items():
@@ -272,7 +303,7 @@ def check(path: Path, large_bytes: int) -> tuple[ModelFault | None, list[object]
     return find_fault(model, path), attributes, types
 
 
-@pytest.mark.parametrize("operator", OMITTED_LISTS)
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_omission_does_not_change_onnx_results(tmp_path: Path, operator: str) -> None:
     """Omitted lists change no result of the checker or of shape inference, in any version of the operator."""
     faults = set()
@@ -294,6 +325,79 @@ def test_operations_with_omitted_lists_are_equal(tmp_path: Path) -> None:
 
     held, omitted = (infer_model_types(read_view(path, large_bytes=it)).nodes for it in (HELD, OMITTED))
     assert held[0].operation == omitted[0].operation
+
+
+# Constants
+
+CONSTANTS: dict[str, list[object]] = {"value_floats": FLOATS, "value_ints": NUMBERS, "value_strings": WORDS}
+
+
+def make_constant(opset: int = 17, rows: int = 2, operator: str = "Reshape", **lists: object) -> ModelProto:
+    """Return a model that reshapes a constant with this list to `rows` rows; both are attributes of `Constant`."""
+    constants = [
+        helper.make_node("Constant", [], ["data"], **lists),
+        helper.make_node("Constant", [], ["shape"], value_ints=[rows, -1]),
+    ]
+    inputs = ["data", "shape"] if operator == "Reshape" else ["data"]
+    node = helper.make_node(operator, inputs, ["y"])
+    element = {"value_floats": 1, "value_ints": 7, "value_strings": 8}[next(iter(lists), "value_floats")]
+    graph = helper.make_graph([*constants, node], "g", [], [helper.make_tensor_value_info("y", element, None)])
+    model: ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return model
+
+
+CONSTANT_CASES: dict[str, tuple[dict[str, Any], bool]] = {
+    "valid": ({}, True),
+    "rows that do not fit": ({"rows": 7}, True),
+    "an operator that takes no list": ({"operator": "Transpose", "rows": 1}, True),
+    "an opset without lists": ({"opset": 11}, False),
+    "two values": ({"value_float": 1.0}, False),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+@pytest.mark.parametrize("case", CONSTANT_CASES)
+def test_omitted_constants_keep_their_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, case: str
+) -> None:
+    """The list of a `Constant` becomes a tensor whose type and shape are known; faults and types are the same."""
+    monkeypatch.setattr(structure, "LIGHT_BYTES", 1000)
+    options, omits = CONSTANT_CASES[case]
+    path = write(tmp_path / "m.onnx", make_constant(**{name: CONSTANTS[name], **options}))
+    complete, light = read_view(path), read_light_view(path)
+    results = []
+    for view in (complete, light):
+        nodes = infer_model_types(view).nodes
+        results.append((find_fault(view, path), [node.type_of(name) for node in nodes for name in node.proto.output]))
+
+    assert results[0] == results[1]
+    assert omits == (light.proto.ByteSize() < 2000)
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_omitted_constants_are_compared(tmp_path: Path, name: str) -> None:
+    """A changed element of an omitted `Constant` is found, and equal ones are equal to complete ones."""
+    changed = [*CONSTANTS[name]]
+    changed[4321] = changed[0] if name != "value_floats" else 9.0
+
+    same = pairs(tmp_path, make_constant(**{name: CONSTANTS[name]}), make_constant(**{name: CONSTANTS[name]}))
+    first, *others = pairs(tmp_path, make_constant(**{name: CONSTANTS[name]}), make_constant(**{name: changed}))
+    assert ([[]] * 4, [first] * 3, 1) == (same, others, len(first))
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_omitted_constants_can_be_restored(tmp_path: Path, name: str) -> None:
+    """Nodes get their lists back, and the text description does not depend on omission."""
+    model = make_constant(**{name: CONSTANTS[name]})
+    path = write(tmp_path / "m.onnx", model)
+    read = read_structure(path, large_bytes=OMITTED)
+    held, omitted = (
+        [*text_description._describe_structure(read_view(path, large_bytes=it), path)] for it in (HELD, OMITTED)
+    )
+    size = read.ByteSize()
+    restore_lists((read.graph,), path)
+
+    assert (model, held, True) == (read, omitted, size < 2000)
 
 
 # Equality and texts
@@ -415,24 +519,34 @@ import resource, sys
 from pathlib import Path
 import onnx
 from onnxgate.model.reading.structure import read_light_view
+from onnxgate.model.validity import find_fault
+path = Path(sys.argv[1])
+find_fault(read_light_view(path.with_name("small.onnx")), path)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-read_light_view(Path(sys.argv[1]))
+find_fault(read_light_view(path), path)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+LONG_STRINGS = {"TreeEnsembleRegressor": "nodes_modes", "LabelEncoder": "keys_strings", "Constant": "value_strings"}
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no `resource`")
-def test_memory_does_not_grow_with_lists(tmp_path: Path) -> None:
-    """Reading a file with a list of 100 MB, which takes 600 MB in protobuf, needs little memory."""
+@pytest.mark.parametrize("operator", LONG_STRINGS)
+def test_memory_does_not_grow_with_lists(tmp_path: Path, operator: str) -> None:
+    """Reading and checking a file with a list of 100 MB, which takes 600 MB in protobuf, needs little memory."""
     elements = b"\x4a\x04LEAF" * 16_000_000
-    head = AttributeProto(name="nodes_modes", type=AttributeProto.STRINGS).SerializeToString()
+    head = AttributeProto(name=LONG_STRINGS[operator], type=AttributeProto.STRINGS).SerializeToString()
     attribute = encode_length_prefix(5, len(head) + len(elements)) + head
-    node = NodeProto(op_type="TreeEnsembleRegressor", domain="ai.onnx.ml").SerializeToString() + attribute
+    output = [] if operator != "Constant" else ["y"]
+    node = NodeProto(op_type=operator, domain=DOMAINS[operator], output=output).SerializeToString() + attribute
     path = tmp_path / "m.onnx"
+    imports = encode_length_prefix(8, 2) + b"\x10\x11"
     with path.open("wb") as file:
         size = len(node) + len(elements)
         inner = encode_length_prefix(1, size) + node
-        file.write(b"\x08\x08" + encode_length_prefix(7, len(inner) + len(elements)) + inner + elements)
+        file.write(b"\x08\x08" + imports + encode_length_prefix(7, len(inner) + len(elements)) + inner + elements)
+    write(tmp_path / "small.onnx", make_constant(value_ints=[1, 2]))
 
     run = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, text=True, check=True)
 
