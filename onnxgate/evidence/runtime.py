@@ -42,6 +42,7 @@ class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
     leading: tuple[str, ...] = ()  # guessed axes that are the first axis of an input, for which any size should work
     chosen: dict[str, int | float | bool] = {}  # values of inputs that were chosen to reach a branch
     named: tuple[str, ...] = ()  # inputs in `chosen` that a node compares with their value for equality
+    refused: tuple[str, ...] = ()  # guessed axes of which a search found only one valid size, which is not this one
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +172,7 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
     """
     if attempt.outcome != "run-refused" or attempt.refusal.failure is None:
         return False
-    has_value_fault = any(pattern.search(attempt.refusal.failure.text) for pattern in _VALUE_FAULTS.values())
+    has_value_fault = bool(find_value_fault(attempt.refusal.failure.text))
     return (
         attempt.source == "failed"
         or has_guessed_sizes(attempt, runs)
@@ -189,7 +190,12 @@ def explain_unusable(attempt: Attempt) -> str:
     if attempt.case.chosen:
         values = " and ".join(f"`{name}` = {str(value).lower()}" for name, value in attempt.case.chosen.items())
         default = f"{values} was guessed from the conditions in the graph and may be invalid"
-    return next((fault for fault, pattern in _VALUE_FAULTS.items() if pattern.search(text)), default)
+    return find_value_fault(text) or default
+
+
+def find_value_fault(text: str) -> str:
+    """Return why a value is invalid according to an error text; "" if the text is about something else."""
+    return next((fault for fault, pattern in _VALUE_FAULTS.items() if pattern.search(text)), "")
 
 
 def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
@@ -203,6 +209,15 @@ def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
     doubtful = [axis for axis in case.guessed if axis not in case.leading]
     proven = [usable.sizes for usable in _list_proven_cases(runs)]
     return not any(all(sizes.get(axis) == case.sizes[axis] for axis in doubtful) for sizes in proven)
+
+
+def has_refused_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Return whether a run failed because a search found a single valid size for some axes, which it does not have."""
+    refused = attempt.case.refused
+    if not refused or not has_guessed_sizes(attempt, runs):
+        return False
+    valid = {tuple(case.sizes.get(axis) for axis in refused) for case in _list_proven_cases(runs)}
+    return len(valid) == 1 and any(other.outcome == "completed" for other in runs.attempts)
 
 
 def has_guessed_values(attempt: Attempt, runs: ModelRuns) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -52,6 +53,12 @@ DTYPES = {
 """NumPy type name for each element type in ONNX Runtime. Other types are not supported."""
 
 
+UNKNOWN_AXIS_NAMES = frozenset({"?", "None", "-1", "unk", "unknown"})
+"""Names that converters use for an unknown axis. Source: onnxmltools, tf2onnx."""
+_NUMBERED_AXIS_NAMES = re.compile(r"unk__\d+|(?:p2o\.)?DynamicDimension\.\d+|.*\[\d+\]")
+"""Names that converters, or `name_axes`, give to axes without a name. Source: models of tf2onnx and Paddle2ONNX."""
+
+
 class StateAxes(msgspec.Struct, frozen=True):
     """Dynamic axes of inputs that are initial states of recurrent operators, which determine their sizes.
 
@@ -76,6 +83,11 @@ def name_axes(value: ValueInfo) -> tuple[Dim, ...]:
     """Return the shape of an input with a name for each dynamic axis. Unnamed axes get names such as `x[1]`."""
     shape = value.shape or ()
     return tuple(f"{value.name}[{i}]" if dim == "?" else dim for i, dim in enumerate(shape))
+
+
+def has_declared_name(axis: str) -> bool:
+    """Return whether the author of a model named an axis, and so declared that its size may vary."""
+    return axis not in UNKNOWN_AXIS_NAMES and _NUMBERED_AXIS_NAMES.fullmatch(axis) is None
 
 
 def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] | None:
@@ -244,7 +256,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
 }
 
-EQUAL_SIZES = (8, 16, 32, 64, 128, 256, 4096)
+EQUAL_SIZES = (8, 16, 32, 64, 128, 224, 256, 4096)
 """Sizes to try for all axes except leading axes.
 
 They suit models with position tables, repeated halving or waveforms.

@@ -177,10 +177,14 @@ def generate_cases(
 
 @dataclass(frozen=True, slots=True)
 class PlannedCase:
-    """A case to generate. A probe reaches a branch at sizes that the model may not support."""
+    """A case to generate. A probe reaches a branch at sizes that the model may not support.
+
+    `refused` are axes with another size than the only one that a search found to be valid.
+    """
 
     choice: Choice
     is_probe: bool = False
+    refused: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -302,6 +306,7 @@ class CaseGenerator:
             chosen=dict(case.choice.values),
             named=tuple(name for name, number in case.choice.values.items() if is_compared(self._graph, name, number)),
             probe=case.is_probe,
+            refused=case.refused,
         )
 
     def _find_role(self, value: ValueInfo, sizes: Mapping[str, int]) -> Role:

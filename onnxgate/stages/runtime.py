@@ -28,7 +28,13 @@ from onnxgate.evidence.runtime import (
     UnsupportedOperator,
     WrongShape,
 )
-from onnxgate.inputs.axis_sizes import TOTAL_FORMULAS, compute_formula, list_formula_names, parse_formula
+from onnxgate.inputs.axis_sizes import (
+    TOTAL_FORMULAS,
+    UNKNOWN_AXIS_NAMES,
+    compute_formula,
+    list_formula_names,
+    parse_formula,
+)
 from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
 from onnxgate.model.numeric_traits import find_random_outputs
 from onnxgate.model.reading.view import ModelView
@@ -47,8 +53,6 @@ CASE_PHASE = "case "
 """Prefix of the phase name that a worker reports while it runs a case."""
 PROVIDER_NOT_USED = "ProviderNotUsedError"
 """Error type that a worker reports if its session silently fell back to other providers."""
-UNKNOWN_AXIS_NAMES = frozenset({"?", "None", "-1", "unk", "unknown"})
-"""Names that converters use for an unknown axis. Source: onnxmltools, tf2onnx."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,3 +165,61 @@ def test_sizes_of_unnamed_axes(command: Repository, tmp_path: Path) -> None:
 
     assert report["undecided"] == []
     assert report["findings"] == []
+
+
+NAMED: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
+    "features": (
+        "(float[batch, seq, 4] x) => (float[batch, 4, d] y) { t = Transpose<perm = [0, 2, 1]>(x)  y = MatMul(t, w1) }",
+        {"w1": (20, 20)},
+    ),
+    "patches": (
+        "(float[batch, 3, h, w] x) => (float[batch, n, d] y) { c = Conv<strides = [8, 8]>(x, w1)  t = Reshape(c, p)"
+        "  u = Transpose<perm = [0, 2, 1]>(t)  y = Add(u, w2) }",
+        {"w1": (8, 3, 8, 8), "w2": (1, 49, 8)},
+    ),
+    "blocks": ("(float[batch, time] x) => (float[batch, n, 128] y) { y = Reshape(x, b) }", {}),
+    "positions": (
+        "(int64[batch, seq] x) => (float[batch, seq, 4] y) { e = Gather(w1, x)  l = Shape<start = 1, end = 2>(x)"
+        "  q = Slice(w2, z, l, o)  y = Add(e, q) }",
+        {"w1": (50, 4), "w2": (1, 6, 4)},
+    ),
+    "frames": (
+        "(float[batch, samples] x, float[batch, frames] m) => (float[batch, c, f] y) { v = Unsqueeze(x, o)"
+        "  c = Conv<strides = [160], pads = [160, 160]>(v, w1)  k = Unsqueeze(m, o)  y = Mul(c, k) }",
+        {"w1": (4, 1, 320)},
+    ),
+}
+INTEGERS = {"p": [0, 8, -1], "b": [0, -1, 128], "z": [0], "o": [1]}
+
+
+def test_single_sizes_of_named_axes(command: Repository, tmp_path: Path) -> None:
+    """A hard-coded size is reported; multiples, maximum sizes and sizes that depend on each other are valid."""
+    made = command.at(tmp_path / "named")
+    for name, (text, weights) in NAMED.items():
+        model = parse(f"g {text}")
+        constants = {name: np.ones(shape, np.float32) for name, shape in weights.items()}
+        constants |= {name: np.array(numbers) for name, numbers in INTEGERS.items()}
+        model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+        write(made.folder / "models" / f"{name}.onnx", model)
+    made.write("onnxgate.toml", CONFIG.partition("[[model]]")[0].replace(', "wide/*.onnx"', ""))
+    commit(made.folder)
+    made.run("lock")
+    report = made.report("--stage", "runtime", status=0)
+
+    assert report["undecided"] == []
+    assert {(it["model"], it["rule"], it["level"], it["message"].partition(",")[0]) for it in report["findings"]} == {
+        (
+            f"models/{name}.onnx",
+            "dynamic-axis-broken",
+            "warning",
+            f"runs at {at} but fails at all other tested sizes of {axes}",
+        )
+        for name, at, axes in (("features", "seq=20", "`seq`"), ("patches", "h=59 w=59", "`h` and `w`"))
+    }
+
+    (made.folder / "onnxgate.toml").write_text(
+        (made.folder / "onnxgate.toml").read_text()
+        + '[[model]]\npath = "models/features.onnx"\nsizes = { seq = [20] }\n'
+        + '[[model]]\npath = "models/patches.onnx"\nsizes = { h = [56], w = [56] }\n'
+    )
+    assert made.report("--stage", "runtime", status=0)["findings"] == []

@@ -158,7 +158,7 @@ class _Verifier:
             newest = next(runtime for runtime in self.specs if runtime.name == name)
             return self._run(self.pair.old, create_at([setting]), [newest])
 
-        sizes = size_search.find_sizes(reading, self.pair.model, ran, None, attempt)
+        sizes = size_search.find_sizes(reading, self.pair.model, ran, None, attempt).settings
         other_cases = create_at(sizes) if sizes else ()
         return (self._run(self.pair.old, other_cases), other_cases) if other_cases else (ran, cases)
 

@@ -102,7 +102,7 @@ def _find_sizes(
     def attempt_sizes(runtime: str, setting: Mapping[str, int]) -> Sequence[ObservedRun]:
         return attempt(runtime, [PlannedCase(Choice(case.chosen, setting))])
 
-    return size_search.find_sizes(reading, model, [*_select_runs(ran, case)], eager, attempt_sizes)
+    return size_search.find_sizes(reading, model, [*_select_runs(ran, case)], eager, attempt_sizes).settings
 
 
 def _select_runs(ran: Sequence[ObservedRun], case: InputCase) -> Iterator[ObservedRun]:

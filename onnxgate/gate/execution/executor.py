@@ -315,8 +315,9 @@ class _Executor:
             return attempt(runtime, generator.plan([setting], probes=False))
 
         model = prepared.planned.model
-        if sizes := size_search.find_sizes(reading, model, ran, started.sourced.eager, attempt_sizes):
-            started = self._restart(started, generator.try_write(generator.plan(sizes), self._folder()))
+        found = size_search.find_sizes(reading, model, ran, started.sourced.eager, attempt_sizes)
+        if found.settings:
+            started = self._restart(started, generator.try_write(found.list_cases(generator), self._folder()))
             ran = _collect_runs(started)
         replaced = branch_retries.find_replacements(reading, model, generator, ran, started.sourced.eager, attempt)
         if not replaced:

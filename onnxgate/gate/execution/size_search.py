@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from onnxgate.core.findings import runtime_sort_key
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
+from onnxgate.gate.execution.size_variations import FoundSizes, VariationSearch
 from onnxgate.inputs.axis_sizes import (
     StateAxes,
+    has_declared_name,
     is_small,
     list_alternative_settings,
     list_guessed_axes,
@@ -57,8 +60,8 @@ def find_sizes(
     ran: Sequence[ObservedRun],
     eager: Mapping[str, CaseResult] | None,
     attempt: Attempt,
-) -> tuple[dict[str, int], ...]:
-    """Find valid input sizes if the guessed sizes are invalid; empty if no other sizes are needed or found.
+) -> FoundSizes:
+    """Find valid input sizes if the guessed sizes are invalid; no settings if no other sizes are needed or found.
 
     `attempt` tries one set of sizes on the newest runtime that ran any case. A crash or timeout ends the search.
     """
@@ -69,8 +72,13 @@ def find_sizes(
     if not failing:
         return search.replace_variations(eager)
     found = search.find(len(failing))
+    if found is None:
+        return FoundSizes()
     required = msgspec.structs.replace(states, sizes={**states.sizes, **search.multiplied})
-    return vary_setting(facts.inputs, model.settings.sizes, found, required) if found is not None else ()
+    varied = search.vary(found)
+    return replace(
+        varied, settings=(*vary_setting(facts.inputs, model.settings.sizes, found, required), *varied.settings)
+    )
 
 
 def _list_failing_bases(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> list[str]:
@@ -130,10 +138,10 @@ class _SizeSearch:
             self._correct(failures[0], setting)
         return best[1]
 
-    def replace_variations(self, eager: Mapping[str, CaseResult] | None) -> tuple[dict[str, int], ...]:
+    def replace_variations(self, eager: Mapping[str, CaseResult] | None) -> FoundSizes:
         """Vary the guessed axes one by one if they cannot change together; empty if the usual sizes are to be used.
 
-        An unnamed axis that supports no other size is left as it is, as nothing declares that it may vary.
+        Then find other sizes of the axes that cannot change alone either.
         """
         failing = list_failing(self._ran, eager)
         cases = {case.name: case for _, case, _ in case_results(self._ran) if case.origin == "generated"}
@@ -143,16 +151,35 @@ class _SizeSearch:
         changed = [case.sizes for case in cases.values() if case.name in failing and not case.probe]
         changed = [sizes for sizes in changed if _differs_only(sizes, settings[0], inner)]
         if not changed:
-            return ()
-        single = [{**settings[0], name: changed[0][name]} for name in inner if changed[0][name] != settings[0][name]]
+            return FoundSizes()
         kept = [setting for setting in settings if setting not in changed]
-        named = [dim for value in self._facts.inputs for dim in value.shape or ()]
-        for setting in single:
-            (axis,) = (name for name in inner if setting[name] != settings[0][name])
+        unchanged = [name for name in inner if changed[0][name] != settings[0][name]]
+        for name in [*unchanged] if len(unchanged) > 1 else ():
+            setting = {**settings[0], name: changed[0][name]}
             results = [result for _, _, result in case_results(self._attempt(self._newest, setting))]
-            if axis in named or any(result.failure is None for result in results):
+            if any(result.failure is None for result in results):
+                unchanged.remove(name)
                 kept.append(setting)
-        return tuple(it for index, it in enumerate(kept) if it not in kept[:index])
+        varied = self.vary(settings[0], unchanged)
+        kept += varied.settings
+        return replace(varied, settings=tuple(it for index, it in enumerate(kept) if it not in kept[:index]))
+
+    def vary(self, base: dict[str, int], axes: Sequence[str] | None = None) -> FoundSizes:
+        """Find other sizes of inner axes than those in `base`; by default, of all that the author of the model named.
+
+        An unnamed axis may have only one size, as nothing declares that it may vary. A setting that only some of the
+        values for branches accept is not used, but shows that the size may vary.
+        """
+        leading = list_leading_axes(self._facts.inputs, self._states)
+        inner = [name for name in self._guessed if name not in leading] if axes is None else axes
+        declared = [name for name in inner if has_declared_name(name) and name not in self._states.sizes]
+        completed = [case.sizes for _, case, result in case_results(self._ran) if result.failure is None]
+
+        def run(setting: Setting) -> list[CaseResult]:
+            return [result for _, _, result in case_results(self._attempt(self._newest, setting))]
+
+        search = VariationSearch(self._facts.inputs, self._sizes, self._guessed, base, run)
+        return search.find(declared, completed)
 
     def _list_settings(self) -> Iterator[dict[str, int]]:
         """Yield sizes of other cases that ran, then those that error texts suggest, then alternatives."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
-from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.evidence.runtime import ModelRuns, has_refused_sizes, select_worst_attempts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
     describe_failure,
@@ -28,6 +29,9 @@ def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
     - Declare the axis in `dynamic_shapes`, and export with an example input of size 2 or more on this axis.
     - Compute shapes from tensors (`x.shape[0]`, `-1`) instead of constants.
     - If the size should be fixed, do not declare the axis as dynamic.
+
+    If the sizes were guessed, this is a warning: onnxgate found one size at which the model runs, and the model rejects
+    all other sizes that were tried. To accept that, configure the size: `sizes = { height = [224] }`.
     """
     for broken in find_broken_sizes(subject):
         node = find_failing_node(broken.attempts)
@@ -43,6 +47,39 @@ def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
             topic=broken.topic,
             identity=f"{broken.topic} {mask_numbers(node)}",
         )
+    yield from _find_single_sizes(subject)
+
+
+def _find_single_sizes(subject: ModelRuns) -> Iterator[Hit]:
+    """Yield a hit for axes of which a search found only one valid size."""
+    if select_worst_attempts(subject):
+        return
+    attempts = [attempt for attempt in subject.attempts if has_refused_sizes(attempt, subject)]
+    good = next((attempt for attempt in subject.attempts if attempt.outcome == "completed"), None)
+    if not attempts or good is None:
+        return
+    axes = attempts[0].case.refused
+    fails_at, runs_at = ({axis: case.sizes[axis] for axis in axes} for case in (attempts[0].case, good.case))
+    node = find_failing_node(attempts)
+    at_node = f" (node `{node}`)" if node else ""
+    sizes = ", ".join(f"{_format_key(axis)} = [{size}]" for axis, size in runs_at.items())
+    yield Hit(
+        find_failing_place(subject, node),
+        f"runs at {format_sizes(runs_at)} but fails at all other tested sizes of {_name_axes(runs_at)}, such as "
+        f"{format_sizes(fails_at)}{at_node}",
+        model=subject.model,
+        node=node,
+        fix=f"export the model with {'a fixed size' if len(axes) == 1 else 'fixed sizes'}, or compute shapes from the "
+        f"inputs (`x.shape[0]`, `-1`); to accept it, set `sizes = {{ {sizes} }}` for the model in `onnxgate.toml`",
+        on=OnRuntime(subject.runtime, describe_failure(attempts, subject)),
+        level=Level.WARNING,
+        identity=f"single size {' '.join(axes)}",
+    )
+
+
+def _format_key(axis: str) -> str:
+    """Format the name of an axis as a TOML key."""
+    return axis if re.fullmatch(r"[A-Za-z0-9_-]+", axis) else f'"{axis}"'
 
 
 def _name_axes(sizes: dict[str, int]) -> str:

@@ -12,6 +12,7 @@ from onnxgate.evidence.runtime import (
     ModelRuns,
     explain_unusable,
     has_guessed_sizes,
+    has_refused_sizes,
     is_unusable,
     select_worst_attempts,
 )
@@ -38,7 +39,7 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
         return
     reasons: dict[str, list[Attempt]] = {}
     for attempt in subject.attempts:
-        if is_unusable(attempt, subject):
+        if is_unusable(attempt, subject) and not has_refused_sizes(attempt, subject):
             reasons.setdefault(explain_unusable(attempt), []).append(attempt)
     for reason, attempts in reasons.items():
         cases = dict.fromkeys(attempt.case.name for attempt in attempts)
