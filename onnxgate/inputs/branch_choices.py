@@ -14,7 +14,7 @@ import numpy as np
 from onnxgate.inputs.axis_sizes import DTYPES, element_type, resolve_shape
 from onnxgate.inputs.branches import Branch, BranchGraph, ChosenBranches, Conditional, Shape
 from onnxgate.inputs.case_selection import Choice, Number
-from onnxgate.inputs.dataflow import COMPARISONS, DataflowGraph
+from onnxgate.inputs.dataflow import COMPARISONS, DataflowGraph, ValueUse
 from onnxgate.inputs.roles import CategoryRole, IndexRole, LengthRole, MaskRole, PlainRole, Role
 from onnxgate.model.facts import ValueInfo
 
@@ -44,7 +44,7 @@ class ChoiceSearch:
     """A search for choices that reach further branches.
 
     `inputs` are the inputs of the model and `roles` their roles. `draw` returns the elements of an input of a shape,
-    if they are few.
+    if they are few. `find_role` returns the role of an input that follows from a part of its uses.
     """
 
     branches: BranchGraph
@@ -52,6 +52,7 @@ class ChoiceSearch:
     inputs: Sequence[ValueInfo]
     roles: Mapping[str, Role]
     draw: Callable[[ValueInfo, Shape], Array | None]
+    find_role: Callable[[ValueInfo, Callable[[ValueUse], bool]], Role]
 
     def evaluate(self, choice: Choice) -> ChosenBranches:
         """Return the branches that a choice reaches."""
@@ -93,19 +94,45 @@ class ChoiceSearch:
         is_rate = any(min(SAMPLE_RATES) <= number <= max(SAMPLE_RATES) for number in compared)
         rates = SAMPLE_RATES if is_rate else ()
         others = [*compared, *map(Fraction, constants)]
+        others += [Fraction(role.low) for role in self._list_branch_roles(value) if isinstance(role, IndexRole)]
         near = [number + step for number in others for step in (0, 1, -1)]
         numbers: dict[int | Fraction, None] = dict.fromkeys((*equal, *rates, *near, 0, 1))
         if "int" not in element:
             limit = Fraction(float(np.finfo(np.dtype(DTYPES[element])).max))
             return [float(number) for number in numbers if abs(Fraction(number)) <= limit][:MAX_VALUES]
-        return [number for it in numbers if (number := self._fit(value, it)) is not None][:MAX_VALUES]
+        role = self.find_role(value, lambda use: id(use.node) not in self.branches.enclosing)
+        return [number for it in numbers if (number := self._fit(value, role, it)) is not None][:MAX_VALUES]
 
-    def _fit(self, value: ValueInfo, number: float | Fraction) -> Number | None:
-        """Return a number as an integer that the input can have; None if it cannot."""
+    def _list_branch_roles(self, value: ValueInfo) -> list[Role]:
+        """Return the role of an input in each branch that uses it."""
+        enclosing = self.branches.enclosing
+        uses = [use for use in self.graph.uses(value.name) if id(use.node) in enclosing]
+
+        def find_role_in(branch: tuple[Branch, ...]) -> Role:
+            return self.find_role(value, lambda use: enclosing.get(id(use.node)) == branch)
+
+        return [find_role_in(branch) for branch in dict.fromkeys(enclosing[id(use.node)] for use in uses)]
+
+    def is_valid(self, choice: Choice, reached: ChosenBranches) -> bool:
+        """Return whether the nodes of the branches that a choice reaches accept its values, such as their indices."""
+
+        def runs(use: ValueUse) -> bool:
+            around = self.branches.enclosing.get(id(use.node), ())
+            return all(it in reached.chosen or it[0] in reached.unknown for it in around)
+
+        values = (value for value in self.inputs if value.name in choice.values)
+        integers = (value for value in values if "int" in element_type(value))
+        return all(
+            self._fit(value, self.find_role(value, runs), Fraction(choice.values[value.name])) is not None
+            for value in integers
+        )
+
+    def _fit(self, value: ValueInfo, role: Role, number: float | Fraction) -> Number | None:
+        """Return a number as an integer that an input of this role can have; None if it cannot."""
         limits = np.iinfo(DTYPES[element_type(value)])
         if number != int(number) or not limits.min <= number <= limits.max:
             return None
-        match self.roles[value.name]:
+        match role:
             case IndexRole(low, high):
                 return int(number) if low <= number < high else None
             case LengthRole(limit):
@@ -122,11 +149,15 @@ class ChoiceSearch:
         """Return the choice for all cases: the first candidate of each input that is compared for equality."""
         kinds = {value.name: element_type(value) for value in self.inputs}
         preferred = {
-            name: values[0]
+            name: next((number for number in values if self._is_valid_alone(name, number, sizes)), values[0])
             for name, values in candidates.items()
             if values and "int" in kinds[name] and self.has_preferred(name)
         }
         return Choice(preferred, sizes)
+
+    def _is_valid_alone(self, name: str, number: Number, sizes: Mapping[str, int]) -> bool:
+        choice = Choice({name: number}, sizes)
+        return self.is_valid(choice, self.evaluate(choice))
 
     def extend(
         self, start: Choice, reached: set[Branch], candidates: Mapping[str, Sequence[Number]]
@@ -141,7 +172,8 @@ class ChoiceSearch:
                     continue
                 count += 1
                 choice = Choice({**base.values, name: number}, base.sizes)
-                if found := self.evaluate(choice).chosen - reached:
+                result = self.evaluate(choice)
+                if (found := result.chosen - reached) and self.is_valid(choice, result):
                     reached |= found
                     pending.append(choice)
                     yield choice, found

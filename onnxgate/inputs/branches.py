@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,6 +104,24 @@ class BranchGraph:
         self.skipped_loops: frozenset[Branch] = frozenset((it, False) for it in self.conditionals if it.is_loop)
         self._folded: ModelProto | None = None
         self._shapes: dict[tuple[tuple[str, Shape], ...], Mapping[str, Shape]] = {}
+
+    @functools.cached_property
+    def enclosing(self) -> Mapping[int, tuple[Branch, ...]]:
+        """Branches that contain a node, by the identity of its proto; nodes of the main graph are left out."""
+        by_node = {id(it.node): it for it in self.conditionals}
+        found: dict[int, tuple[Branch, ...]] = {}
+        pending: list[tuple[Scope, tuple[Branch, ...]]] = [(self.main, ())]
+        while pending:
+            scope, outer = pending.pop()
+            for node in scope.graph.nodes:
+                if outer:
+                    found[id(node.proto)] = outer
+                conditional = by_node.get(id(node))
+                bodies = scope.bodies.get(get_scope_key(node), {}) if node.graphs else {}
+                for name, body in bodies.items():
+                    inner: tuple[Branch, ...] = ((conditional, name != "else_branch"),) if conditional else ()
+                    pending.append((body, (*outer, *inner)))
+        return found
 
     def choose(
         self,

@@ -29,7 +29,7 @@ from onnxgate.inputs.branch_choices import MAX_CHOICES, ChoiceSearch, is_compare
 from onnxgate.inputs.branches import BRANCH_FAULTS, MAX_EVALUATED_ELEMENTS, BranchGraph
 from onnxgate.inputs.case_files import find_unread_outputs, make_callable_cases, read_user_cases
 from onnxgate.inputs.case_selection import ALL_CASES, CaseSelection, Choice, format_case_name
-from onnxgate.inputs.dataflow import DataflowGraph
+from onnxgate.inputs.dataflow import DataflowGraph, ValueUse
 from onnxgate.inputs.recurrent_states import find_state_axes
 from onnxgate.inputs.roles import (
     CategoryRole,
@@ -263,7 +263,10 @@ class CaseGenerator:
                 return None
             return self._draw(value, role, shape, sizes)
 
-        return ChoiceSearch(branches, self._graph, self._inputs, roles, draw)
+        def find_partial_role(value: ValueInfo, runs: Callable[[ValueUse], bool]) -> Role:
+            return find_role(value, self._inputs, self._graph, sizes, runs)
+
+        return ChoiceSearch(branches, self._graph, self._inputs, roles, draw, find_partial_role)
 
     def write(self, cases: Sequence[PlannedCase], folder: Path) -> tuple[InputCase, ...]:
         """Write the arrays of the cases to `folder` as `.npy` files."""

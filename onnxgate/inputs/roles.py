@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -180,9 +180,22 @@ MASKED_SCORE = -1e4
 ATTENTION_MASKS = {("Attention", 3), ("com.microsoft.MultiHeadAttention", 4), ("com.microsoft.Attention", 3)}
 
 
-def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGraph, sizes: Mapping[str, int]) -> Role:
-    """Return the role of one graph input if the dynamic axes have these sizes."""
-    uses = list(graph.uses(value.name))
+def _is_any_use(_: ValueUse) -> bool:
+    return True
+
+
+def find_role(
+    value: ValueInfo,
+    inputs: Sequence[ValueInfo],
+    graph: DataflowGraph,
+    sizes: Mapping[str, int],
+    runs: Callable[[ValueUse], bool] = _is_any_use,
+) -> Role:
+    """Return the role of one graph input if the dynamic axes have these sizes.
+
+    `runs` selects the uses of the input that determine the role.
+    """
+    uses = [use for use in graph.uses(value.name) if runs(use)]
     controls = [use for use in uses if use.position in CONTROL_INPUTS.get(use.operator, ())]
     if controls:
         count = count_elements(resolve_shape(value, sizes))

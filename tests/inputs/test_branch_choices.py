@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from onnxgate.inputs.branch_choices import MAX_CHOICES, list_unreached
 from onnxgate.inputs.case_selection import CaseSelection, Choice
@@ -142,6 +143,40 @@ def test_nested_branches_are_reached(tmp_path: Path) -> None:
     values = [choice.values for choice in _plan(_read(tmp_path, NESTED)) if choice.sizes == {"N": 1}]
 
     assert values == [{"n": 1}, {"n": 2}, {"n": 0}]
+
+
+@pytest.mark.parametrize(
+    ("main", "then", "otherwise", "expected"),
+    [
+        ("c = Greater(n, four)", "k = Sub(n, sixteen) e = Gather(eight, k) z = Mul(x, e)", "w = Neg(x)", {True, False}),
+        (
+            "c = Greater(n, four)",
+            "k = Sub(n, sixteen) e = Gather(eight, k) z = Mul(x, e)",
+            "f = Gather(two, n) w = Mul(x, f)",
+            {True, False},
+        ),
+        ("c = Equal(n, four)", "z = Neg(x)", "k = Sub(n, sixteen) f = Gather(two, k) w = Mul(x, f)", {True, False}),
+        ("c = Greater(n, four) k = Sub(n, sixteen) e = Gather(eight, k)", "z = Mul(x, e)", "w = Neg(x)", {True}),
+    ],
+)
+def test_indices_in_a_branch_limit_only_this_branch(
+    tmp_path: Path, main: str, then: str, otherwise: str, expected: set[bool]
+) -> None:
+    """The values for the other branch need not be valid indices. Indices in the main graph limit all branches."""
+    text = f"""g (float[N] x, int64 n) => (float[N] y) <int64 four = {{4}}, int64 sixteen = {{16}},
+        float[8] eight = {{1, 2, 3, 4, 5, 6, 7, 8}}, float[2] two = {{1, 2}}> {{ {main}
+        y = If(c) <then_branch = a () => (float[N] z) {{ {then} }},
+                   else_branch = b () => (float[N] w) {{ {otherwise} }}> }}"""
+    reading = _read(tmp_path, text)
+    generator = CaseGenerator(reading.facts, reading.view, {})
+    planned = generator.plan()
+    search = generator.search_choices({"N": 1})
+    assert search is not None
+    session = ReferenceEvaluator(reading.proto)
+    for case in generator.write(planned, tmp_path / "cases"):
+        session.run(None, {name: np.load(path) for name, path in case.inputs.items()})  # fails for an invalid index
+
+    assert {truth for case in planned for _, truth in search.evaluate(case.choice).chosen} == expected
 
 
 def test_condition_in_a_loop_is_unknown(tmp_path: Path) -> None:

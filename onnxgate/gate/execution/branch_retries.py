@@ -85,7 +85,10 @@ def _iter_other_choices(generator: CaseGenerator, case: InputCase) -> Iterator[C
     for name, numbers in search.list_candidates().items():
         for number in numbers if name in case.chosen else ():
             choice = Choice({**case.chosen, name: number}, case.sizes)
-            if number != case.chosen[name] and search.evaluate(choice).chosen >= reached:
+            if number == case.chosen[name]:
+                continue
+            result = search.evaluate(choice)
+            if result.chosen >= reached and search.is_valid(choice, result):
                 yield choice
 
 
