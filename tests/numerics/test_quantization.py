@@ -80,6 +80,27 @@ def test_rows_that_agree_on_the_largest() -> None:
     assert (held.agreement.agrees, held.metric, held.value) == (False, "top1", 0.0)
 
 
+@pytest.mark.parametrize(
+    ("rows", "wrong", "agrees"), [(51, 4, True), (51, 5, False), (1000, 33, True), (1000, 34, False)]
+)
+def test_top1_of_few_rows_varies(rows: int, wrong: int, agrees: bool) -> None:
+    """A default bound allows for the standard error of a sample; 2 of 51 rows do not show a wrong model."""
+    reference = np.full((rows, 4), 100.0, np.float32)
+    reference[:, 1] = 101.0
+    candidate = reference.copy()
+    candidate[:wrong, 2] = 101.5
+
+    assert agrees == compare_quantized(candidate, reference, FLOAT_BOUNDS, NOTHING).agreement.agrees
+
+
+def test_recorded_top1_has_no_further_margin() -> None:
+    """A recorded value belongs to the same inputs, so only the margin of the lock applies."""
+    recorded = choose_float_bounds(locked(y=RECORDED), "y")
+
+    assert (recorded.top1_of(51), recorded.top1) == (0.98, 0.98)
+    assert FLOAT_BOUNDS.top1_of(51) < 0.93
+
+
 def test_near_ties_change_places_freely() -> None:
     """Classes that are equal within the noise may be exchanged."""
     reference = signal(50, 4)
@@ -152,7 +173,7 @@ def test_shapes_and_types_must_be_alike() -> None:
 def test_labels() -> None:
     """Most labels must be equal; too few labels are undecided, and 8-bit values may differ by one step."""
     many, few = np.arange(100), np.arange(4)
-    wrong = np.where(many < 3, 7, many)
+    wrong = np.where(many < 7, 77, many)
 
     assert compare_quantized(np.where(many < 1, 7, many), many, FLOAT_BOUNDS, NOTHING).agreement.agrees
     assert not compare_quantized(wrong, many, FLOAT_BOUNDS, NOTHING).agreement.agrees

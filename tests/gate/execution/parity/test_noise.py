@@ -73,6 +73,32 @@ def test_constants_and_bfloat16_weights_change(tmp_path: Path) -> None:
     assert np.allclose(constant, np.arange(1, 10), rtol=1e-6)
 
 
+QUANTIZED = """g (float[4] x) => (float[4] y)
+    <float s = {0.5}, float other = {0.25}, float w_scale = {0.125}, uint8 z = {128}, uint8[4] w = {1, 2, 3, 4}> {
+    q = QuantizeLinear(x, s, z)
+    a = DequantizeLinear(q, s, z)
+    b = DequantizeLinear(w, w_scale, z)
+    c = Mul(a, b)
+    d = QuantizeLinear(c, other, z)
+    y = DequantizeLinear(d, other, z)
+}"""
+
+
+def test_steps_of_activations_grow(tmp_path: Path) -> None:
+    """Each quantized value is rounded differently, without clipping; the steps of weights are kept."""
+    onnx.save(parse(QUANTIZED), tmp_path / "m.onnx")
+    steps = []
+    for seed in (0, 1):
+        changed = onnx.load(write_changed_model(tmp_path / "m.onnx", tmp_path / f"{seed}.onnx", seed))
+        steps.append({tensor.name: numpy_helper.to_array(tensor) for tensor in changed.graph.initializer})
+
+    assert all(1 + 1 / 64 <= float(it["s"] / 0.5) <= 1 + 1 / 32 for it in steps)
+    assert all(1 + 1 / 64 <= float(it["other"] / 0.25) <= 1 + 1 / 32 for it in steps)
+    assert steps[0]["s"] != steps[1]["s"]
+    assert [0.125, 0.125] == [float(it["w_scale"]) for it in steps]
+    assert all((it["z"], it["w"].tolist()) == (128, [1, 2, 3, 4]) for it in steps)
+
+
 def _planned(release: str) -> PlannedRuntime:
     runtime = LockedRuntime(engine="onnxruntime", release=release, python="3.11")
     return PlannedRuntime(runtime, ("server",), ("all",), ("CPUExecutionProvider",), required=True)
