@@ -1,12 +1,13 @@
 """Consistency of the quantization parameters of connected nodes.
 
-A quantized value has the same scale at the node that computes it and at each node that reads it. The scale of a bias is
-the product of the scales of the input and the weight, which fused operators use instead of the stored scale. A scale
-of 0 belongs to a channel of zeros.
+A quantized value has the same scale and zero point at the node that computes it and at each node that reads it. The
+scale of a bias is the product of the scales of the input and the weight, which fused operators use instead of the
+stored scale. A scale of 0 belongs to a channel of zeros.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,7 @@ class _ScaleComparison:
         self._stored = StoredTensors(model, path)
         graph = model.proto.graph
         self._makers = {name: node for node in graph.node for name in node.output if name}
+        self._users = Counter(name for node in graph.node if node.op_type in BIASED for name in node.input[2:3])
         self._main = {id(node) for node in graph.node}
 
     def find_faults(self, nodes: list[NodeProto]) -> Iterator[QuantizationFault]:
@@ -55,7 +57,7 @@ class _ScaleComparison:
             for slot in list_slots(node):
                 yield from self._zero_scales(node, slot)
                 if id(node) in self._main:  # names in subgraphs and functions may stand for other values
-                    yield from self._unequal_scales(node, slot)
+                    yield from self._unequal_parameters(node, slot)
             if node.op_type in BIASED and id(node) in self._main:
                 yield from self._wrong_bias(node)
 
@@ -82,8 +84,8 @@ class _ScaleComparison:
             what = f"its `{_name_of(node, slot.scale)}` is 0 for channel {int(lost.argmax())}, whose values are not 0"
             yield QuantizationFault(node, what, "value")
 
-    def _unequal_scales(self, node: NodeProto, slot: QuantizedInput) -> Iterator[QuantizationFault]:
-        """Yield a fault if an input is read with another scale than it was quantized with."""
+    def _unequal_parameters(self, node: NodeProto, slot: QuantizedInput) -> Iterator[QuantizationFault]:
+        """Yield a fault if an input is read with another scale or zero point than it was quantized with."""
         if not 0 <= slot.data < len(node.input) or slot.scale < 0:
             return
         maker = self._find_quantizer(node.input[slot.data])
@@ -97,6 +99,21 @@ class _ScaleComparison:
         if abs(ours - theirs) > MAX_SCALE_DIFFERENCE * abs(theirs):
             what = f"its `{_name_of(node, slot.scale)}` is {ours:.4g}, but its input was quantized with {theirs:.4g}"
             yield QuantizationFault(node, what, "value")
+        read_zero, written_zero = self._zero_point(node, slot), self._zero_point(maker, own)
+        if read_zero is not None and written_zero is not None and read_zero != written_zero:
+            name = f"`{_name_of(node, slot.zero)}`" if slot.zero < len(node.input) else "zero point"
+            what = f"its {name} is {read_zero:g}, but its input was quantized with {written_zero:g}"
+            yield QuantizationFault(node, what, "value")
+
+    def _zero_point(self, node: NodeProto, slot: QuantizedInput) -> float | None:
+        """Return the stored zero point of a quantized value, 0 by default; None if there is not exactly one."""
+        if slot.zero < 0:
+            return None
+        if slot.zero >= len(node.input) or not node.input[slot.zero]:
+            return 0.0
+        tensor = self._stored.tensor(node, slot.zero)
+        values = self._stored.values(tensor) if tensor is not None else None
+        return None if values is None or values.size != 1 else float(values.flat[0])
 
     def _find_quantizer(self, name: str) -> NodeProto | None:
         """Return the node that quantized a value, skipping nodes that keep its scale."""
@@ -107,9 +124,22 @@ class _ScaleComparison:
             name = maker.input[0]
         return None
 
+    def _find_maker(self, name: str) -> NodeProto | None:
+        """Return the node that computes a value, skipping `Identity` nodes, which runtimes remove."""
+        maker = self._makers.get(name)
+        for _ in range(len(self._makers)):
+            if maker is None or maker.op_type != "Identity" or not maker.input:
+                break
+            maker = self._makers.get(maker.input[0])
+        return maker
+
+    def _is_shared(self, bias: NodeProto, user: NodeProto) -> bool:
+        """Return whether the scale of a bias may belong to another node than `user`."""
+        return bias.output[0] not in user.input or self._users[bias.output[0]] > 1
+
     def _wrong_bias(self, node: NodeProto) -> Iterator[QuantizationFault]:
         """Yield a fault if a stored int32 bias has another scale than the product of the other scales."""
-        makers = [self._makers.get(name) for name in node.input[:3]]
+        makers = [self._find_maker(name) for name in node.input[:3]]
         dequantizers = [maker for maker in makers if maker is not None and maker.op_type == "DequantizeLinear"]
         if len(dequantizers) < 3:
             return
@@ -120,8 +150,13 @@ class _ScaleComparison:
         first, second, own = scales
         if first is None or second is None or own is None or first.size != 1 or own.size not in (1, second.size):
             return
+        values = self._stored.values(bias)
+        if values is None or values.size % own.size:
+            return
+        # Nodes with other scales may share a bias of zeros.
+        used = values.reshape(own.size, -1).any(axis=1) | (not self._is_shared(dequantizers[2], node))
         product = first.astype("f8").reshape(-1)[0] * second.astype("f8").reshape(-1)
-        if (abs(own.reshape(-1) - product) > MAX_BIAS_DIFFERENCE * abs(product)).any():
+        if (used & (abs(own.reshape(-1) - product) > MAX_BIAS_DIFFERENCE * abs(product))).any():
             name = f"`{node.op_type}` node `{node.name}`" if node.name else f"the `{node.op_type}` node"
             what = (
                 f"its `x_scale` is not the product of the scales of input and weight of {name}, "
