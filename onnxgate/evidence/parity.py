@@ -85,6 +85,7 @@ class WrongWeight(msgspec.Struct, frozen=True, kw_only=True):
     weight: str  # name in the float model
     channel: int | None = None  # None if all channels differ
     factor: float  # ratio to the weight of the float model
+    shift: float = 0.0  # distance of all elements from the float model in quantization steps, if it is wrong
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

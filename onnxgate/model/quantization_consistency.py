@@ -30,7 +30,11 @@ QUANTIZER, DEQUANTIZER = QuantizedInput(-1, 1, 2), QuantizedInput(0, 1, 2)
 UNCHANGED = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "MaxPool"})
 """Operators whose output has the scale of their first input."""
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
-"""Operators whose third input is a bias. Runtimes fuse them with `DequantizeLinear` into a quantized operator."""
+"""Operators whose third input is a bias. Runtimes fuse them with `DequantizeLinear` into a quantized operator.
+
+Source: ONNX Runtime 1.17 to 1.26 fuses them and ignores the stored scale of the bias; since 1.27, it does not fuse them
+if that scale is not the product. Measured 2026-11-28.
+"""
 MAX_SCALE_DIFFERENCE = 1e-3
 """Maximum relative difference of equal scales. Products of float16 scales are rounded to 11 bits."""
 MAX_BIAS_DIFFERENCE = 0.01

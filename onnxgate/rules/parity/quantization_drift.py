@@ -72,6 +72,8 @@ def _find_wrong_weights(subject: Comparison) -> Iterator[Hit]:
 
 def _describe_weight(weight: WrongWeight) -> str:
     name = f"`{weight.weight}`" if weight.channel is None else f"channel {weight.channel} of `{weight.weight}`"
+    if weight.shift:
+        return f"{name} is shifted by {weight.shift:.2g} quantization steps, as by a wrong zero point"
     ratio = f"{weight.factor:.3g}"
     return f"{name} is {ratio} times as large" if ratio != "1" else f"{name} has other values"
 

@@ -35,7 +35,15 @@ USUAL_SHARE = 0.75
 MAX_ELEMENTS = 1 << 26
 """Maximum size of a compared weight."""
 ROUNDING_STEPS = 0.51
-_INTEGERS, _HALF, _FLOAT = (2, 3, 6), 10, 1
+MIN_SHIFT = 0.75
+"""Minimum median error of the elements of a weight, in steps, that shows a wrong zero point.
+
+Rounding changes an element by at most half a step. Tools that learn the rounding change it by up to one step, in both
+directions.
+"""
+MIN_SHIFTED_ELEMENTS = 8
+INT8_TYPES = (2, 3)
+_INTEGERS, _HALF, _FLOAT = (*INT8_TYPES, 6), 10, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,13 @@ class WeightError:
     excess: float
     channel_factors: Array
     channel_excesses: Array
+    channel_shifts: Array  # median errors in steps
+
+    @property
+    def shift(self) -> float:
+        """Shift of all channels; 0 if some are not shifted."""
+        shifts = self.channel_shifts
+        return float(np.median(shifts)) if (abs(shifts) >= MIN_SHIFT).all() else 0.0
 
 
 def find_wrong_weights(quantized: ModelView, path: Path, real: ModelView, real_path: Path) -> tuple[WrongWeight, ...]:
@@ -99,8 +114,9 @@ def find_wrong_weights(quantized: ModelView, path: Path, real: ModelView, real_p
         for error in same_kind:
             channels = tuple(_find_wrong_channels(error)) if limits is QUANTIZED else ()
             wrong += channels
-            if is_comparable and not channels and _is_wrong(error.factor, error.excess, limits):
-                wrong.append(WrongWeight(weight=error.weight.name, factor=error.factor))
+            is_wrong = error.shift or _is_wrong(error.factor, error.excess, limits)
+            if is_comparable and not channels and is_wrong:
+                wrong.append(WrongWeight(weight=error.weight.name, factor=error.factor, shift=error.shift))
     return tuple(wrong)
 
 
@@ -113,8 +129,15 @@ def _find_wrong_channels(error: WeightError) -> Iterator[WrongWeight]:
     if (abs(factors - 1) <= CHANNEL.usual).sum() < USUAL_SHARE * max(factors.size, 2):
         return
     for channel in range(factors.size):
-        if _is_wrong(factors[channel], error.channel_excesses[channel], CHANNEL):
-            yield WrongWeight(weight=error.weight.name, channel=channel, factor=float(factors[channel]))
+        shift = 0.0 if error.shift else float(error.channel_shifts[channel])
+        is_shifted = abs(shift) >= MIN_SHIFT
+        if is_shifted or _is_wrong(factors[channel], error.channel_excesses[channel], CHANNEL):
+            yield WrongWeight(
+                weight=error.weight.name,
+                channel=channel,
+                factor=float(factors[channel]),
+                shift=shift if is_shifted else 0.0,
+            )
 
 
 def _list_weights(model: ModelView, stored: StoredTensors, references: StoredTensors) -> Iterator[StoredWeight]:
@@ -193,6 +216,7 @@ def _compare(weight: StoredWeight, values: Array, reference: Array) -> WeightErr
     if dequantized is None:
         return None
     a, step = dequantized
+    shifts = _measure_shifts(a, b, step) if weight.tensor.data_type in INT8_TYPES else np.zeros(len(a))
     step = abs(b) * 2.0**-10 + 2.0**-24 if step is None else step
     power, product = np.square(b).sum(axis=1), (a * b).sum(axis=1)
     if not power.any() or not np.isfinite(power).all() or not np.isfinite(product).all():
@@ -206,4 +230,13 @@ def _compare(weight: StoredWeight, values: Array, reference: Array) -> WeightErr
         excess=float(np.sqrt(beyond.sum() / power.sum())),
         channel_factors=np.divide(product, power, out=ones, where=used),
         channel_excesses=np.sqrt(np.divide(beyond, power, out=zeros, where=used)),
+        channel_shifts=shifts,
     )
+
+
+def _measure_shifts(values: Array, reference: Array, step: Array | None) -> Array:
+    """Return the median error of each channel in steps; 0 if the channel is too small, or mostly not shifted."""
+    if step is None or values.shape[1] < MIN_SHIFTED_ELEMENTS:
+        return np.zeros(len(values))
+    errors = np.divide(values - reference, step, out=np.zeros_like(values), where=step > 0)
+    return np.asarray(np.median(errors, axis=1))

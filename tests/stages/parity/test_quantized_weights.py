@@ -75,6 +75,38 @@ def test_scale_of_a_weight_is_wrong(tmp_path: Path) -> None:
     assert ("w2", None) == (wrong.weight, wrong.channel)
 
 
+@pytest.mark.parametrize("channel", [None, 3])
+def test_wrong_zero_point_is_found(tmp_path: Path, channel: int | None) -> None:
+    """A zero point that is off by one shifts all elements by one step, which is less than the other limits."""
+    tensors = {**quantize(WEIGHTS, {})}
+    zero = np.zeros(8, np.int8)
+    zero[slice(None) if channel is None else channel] = 1
+    nodes = [
+        helper.make_node(
+            "DequantizeLinear", [f"{it}_quantized", f"{it}_scale", *(["zero"] if it == "w2" else [])], [it], axis=0
+        )
+        for it in WEIGHTS
+    ]
+    path, real = save(tmp_path / "q.onnx", nodes, {**tensors, "zero": zero}), save(tmp_path / "f.onnx", [], WEIGHTS)
+    (wrong,) = find_wrong_weights(read_view(path), path, read_view(real), real)
+
+    assert ("w2", channel) == (wrong.weight, wrong.channel)
+    assert pytest.approx(-1, abs=0.2) == wrong.shift
+
+
+def test_learned_rounding_is_accepted(tmp_path: Path) -> None:
+    """Tools that learn whether to round up or down change elements by up to one step, in both directions."""
+    tensors = {**quantize(WEIGHTS, {})}
+    for index, name in enumerate(WEIGHTS):
+        steps = WEIGHTS[name] / tensors[f"{name}_scale"][:, None]
+        up = np.random.default_rng(index).random(steps.shape) < 0.5
+        tensors[f"{name}_quantized"] = np.clip(np.where(up, np.ceil(steps), np.floor(steps)), -127, 127).astype(np.int8)
+    nodes = [helper.make_node("DequantizeLinear", [f"{it}_quantized", f"{it}_scale"], [it], axis=0) for it in WEIGHTS]
+    path, real = save(tmp_path / "q.onnx", nodes, tensors), save(tmp_path / "f.onnx", [], WEIGHTS)
+
+    assert find_wrong_weights(read_view(path), path, read_view(real), real) == ()
+
+
 def test_changed_weights_are_not_compared(tmp_path: Path) -> None:
     """If a tool rescaled or retrained most weights or channels, differences are not faults."""
     rescaled = dict(zip(WEIGHTS, (0.9, 1.1, 1.05, 1.2, 0.8), strict=True))
