@@ -40,12 +40,20 @@ _KNOWN_CONSTANTS = np.array(
 """Constants of approximations of GELU, and roots of the sizes of attention heads."""
 
 
+ROUNDED_ONCE = 0.5
+"""Maximum change in float16 steps of a number that was rounded once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """Change of rounded weights and constants by up to `steps` float16 steps."""
+    """Change of rounded weights and constants by up to `steps` float16 steps.
+
+    Those whose SHA-256 is in `rounded_once` change by at most half a step.
+    """
 
     steps: float
     seed: int
+    rounded_once: Collection[str] = ()
 
 
 def load_with_weights(model: Path, max_bytes: int) -> ModelProto | None:
@@ -197,7 +205,8 @@ def _change_rounding(values: Array, rounding: Rounding) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         step = np.abs(np.spacing(values)).astype(np.float32)
     is_rounded = ((values.view(np.uint16) & _EXACT_BITS) != 0) & np.isfinite(step)
-    change = np.random.default_rng(rounding.seed).uniform(-rounding.steps, rounding.steps, values.shape)
+    most = min(rounding.steps, ROUNDED_ONCE) if _is_exact(values, rounding.rounded_once) else rounding.steps
+    change = np.random.default_rng(rounding.seed).uniform(-most, most, values.shape)
     return values.astype(np.float32) + np.where(is_rounded, step * change.astype(np.float32), np.float32(0))
 
 

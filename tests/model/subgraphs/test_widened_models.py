@@ -60,6 +60,22 @@ def widen(folder: Path, graph: str, *exact: Array, **options: Any) -> tuple[list
     return before, after
 
 
+def test_weights_that_were_rounded_once_change_by_half_a_step(tmp_path: Path) -> None:
+    """A folded normalization that does not change a weight in float16 changes it by less than half a step."""
+    text = """g (float16[N, 3] x) => (float16[N, 3] y) <
+        float16[3] same = {11878, 11879, 11881}, float16[3] computed = {11891, 11895, 11897}
+    > { a = Mul(x, same) y = Mul(a, computed) }"""
+    same = hashlib.sha256(as_half(11878, 11879, 11881).tobytes()).hexdigest()
+    runs = [widen(tmp_path, text, rounding=Rounding(2.0, seed, (same,))) for seed in range(20)]
+    most = [
+        max(float((np.abs(after[i].astype("f8") - before[i]) / np.spacing(before[i])).max()) for before, after in runs)
+        for i in range(2)
+    ]
+
+    assert most[0] == pytest.approx(0.5, abs=0.1)
+    assert most[1] == pytest.approx(2.0, abs=0.2)
+
+
 def as_half(*bits: int) -> Array:
     """Return float16 numbers with these bits."""
     return np.array(bits, np.uint16).view(np.float16)

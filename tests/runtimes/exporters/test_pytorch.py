@@ -760,6 +760,7 @@ def test_float16_weights_of_a_model_are_rounded(project: Asker) -> None:
     ]
     assert ([stored], False) == (result["half_weights"], result["is_half"])
     assert (False, True) == (conv in folded["half_weights"], folded["is_half"])
+    assert (True, []) == (conv in folded["folded_weights"], result["folded_weights"])
 
 
 def test_intermediate_tensors_are_float64(project: Asker) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation
 from onnxgate.evidence.parity import IN_FLOAT32, Difference
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, NoOutputsError, UnmeasurableError
-from onnxgate.model.subgraphs.widened_models import Rounding, write_widened_model
+from onnxgate.model.subgraphs.widened_models import ROUNDED_ONCE, Rounding, write_widened_model
 from onnxgate.numerics.quantization import OutputScale, compute_snr_db
 from onnxgate.numerics.streams import load_array
 from onnxgate.stages.parity.output_comparison import CaseOutput
@@ -45,9 +45,9 @@ MIN_NOISE_DB = 55.0
 """Minimum SNR of runs with other rounding. Otherwise, the bound would not exceed that of float16 outputs (45 dB)."""
 SAMPLES = 2
 """Number of runs with other rounding."""
-FLOAT_STEPS, HALF_STEPS = 0.5, 2.0
+FLOAT_STEPS, HALF_STEPS = ROUNDED_ONCE, 2.0
 """Maximum change of computed weights in float16 steps: they are rounded once after computing in float32, but several
-times in float16."""
+times in float16, unless computing does not change them."""
 
 
 class WidenedDifferences(NamedTuple):
@@ -76,7 +76,8 @@ class WidenedComparison:
         is_half = result.is_half or any(map(_is_half, (path for case in result.eager for path in case.outputs)))
         steps = HALF_STEPS if is_half else FLOAT_STEPS
         run = partial(self._run, model, cases, exact=frozenset(result.half_weights))
-        changed = [run(restore=True, rounding=Rounding(steps, seed)) for seed in range(SAMPLES)]
+        folded = frozenset(result.folded_weights)
+        changed = [run(restore=True, rounding=Rounding(steps, seed, folded)) for seed in range(SAMPLES)]
         found = _compare_cases(run(restore=True), changed, cases, result.eager64)
         if all(difference.agrees for difference in found.differences):
             return found

@@ -240,6 +240,7 @@ def _run_source(job: Wire, call: ModuleCall, result: Wire, phase: Phase) -> None
     result["eager"] = torch_eager.run_cases(job, call, names, phase)
     if job["float64"]:
         result["is_half"] = torch_eager.is_half(call.module)
+        result["folded_weights"] = torch_eager.hash_folded_weights(call.module)
         result["half_weights"] = torch_eager.round_weights(call.module, set(job.get("half_weights", ())))
         result["eager64"] = torch_eager.run_cases_in_float64(job, call, names, phase)
 

@@ -170,6 +170,18 @@ def round_weights(module: Any, stored: Set[str]) -> List[str]:
     return sorted(hashes)
 
 
+def hash_folded_weights(module: Any) -> List[str]:
+    """Return the SHA-256 of the float16 weights into which exporters may fold a normalization.
+
+    If a model stores such a weight unchanged, the normalization changes it by less than rounding.
+    """
+    if not isinstance(module, torch.nn.Module):
+        return []
+    folded = _find_folded_weights(module)
+    weights = (weight for weight in _weights(module) if id(weight) in folded and weight.dtype == torch.float16)
+    return sorted({hashed for weight in weights for hashed in _hash_stored(weight)})
+
+
 def _find_folded_weights(module: Any) -> Set[int]:
     """Return the ids of weights into which exporters may fold a normalization, perhaps without an effect on float16.
 
