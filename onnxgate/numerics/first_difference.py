@@ -33,6 +33,17 @@ NEAR_WORST_FACTOR = 16.0
 MAX_SUSPECTS = 48
 MASKED_MAGNITUDE = 1e30
 """Numbers of at least this magnitude are treated as the fill values of a mask."""
+MIN_FILL = 1e3
+"""Minimum magnitude of a fill value whose counterpart in the other run is a fill value of `MASKED_MAGNITUDE`.
+
+Source: converters to float16 write -1e4 or -65504 for -3.4e38. `exp(-1e3)` is 0, also after the addition of a score.
+"""
+
+FILL_SPREAD = 1e-2
+"""Maximum relative spread of negative values that are fill values if the other run has negative infinity instead.
+
+Source: chosen. The sums of a fill value and scores below 100 differ by less.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +98,7 @@ def measure_distance(candidate: Array, reference: Array, tokens: Array | None = 
         return NO_DISTANCE
     if kind in "iub":
         return Distance(largest, largest / max(1.0, magnitude))
-    width = reference.dtype.itemsize // (2 if kind == "c" else 1)
+    width = min(candidate.dtype.itemsize, reference.dtype.itemsize) // (2 if kind == "c" else 1)
     return Distance(largest, largest / magnitude if magnitude else math.inf, ROUNDING_BY_WIDTH.get(width, 4e-6))
 
 
@@ -143,6 +154,8 @@ def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
 
 def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
     """Like `_difference_and_peak`, but ignore equal non-finite elements and small differences between fill values."""
+    compared = ~_are_fills(a, b)
+    a, b = a[compared], b[compared]
     finite = np.isfinite(a) & np.isfinite(b)
     if (~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))).any():
         return math.inf, 1.0
@@ -152,6 +165,20 @@ def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
         difference = np.abs(np.where(finite, a - b, 0.0))
     difference = np.where(counted | (difference > 1e-3 * magnitude), difference, 0.0)
     return float(difference.max(initial=0.0)), float(np.abs(b[counted]).max(initial=0.0))
+
+
+def _are_fills(a: Array, b: Array) -> Array:
+    """Return which elements are masked in both arrays, perhaps by different fill values of the same sign.
+
+    An infinite element of `a` only counts if all these elements of `b` are nearly equal: it may be an overflow.
+    """
+    with np.errstate(invalid="ignore"):
+        fills = (np.abs(b) >= MASKED_MAGNITUDE) & (np.abs(a) >= MIN_FILL)
+        overflowed = np.isneginf(a) & (b <= -MIN_FILL) & ~fills
+    values = b[overflowed]
+    if values.size > 1 and values.max() - values.min() <= FILL_SPREAD * -values.min():
+        fills |= overflowed
+    return np.asarray(fills & (np.sign(a) == np.sign(b)))
 
 
 def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]) -> tuple[Suspect, ...]:

@@ -43,6 +43,39 @@ def test_mask_fills_are_not_a_magnitude() -> None:
     assert distance.relative == 0.5
 
 
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference"),
+    [
+        ([0, -1e4], [0, LOWEST]),
+        ([0, -65504, -65504], [0, -math.inf, LOWEST]),
+        ([1, -math.inf], [1, LOWEST]),
+        ([1, -math.inf, -math.inf], [1, -65504, -65540]),
+        ([-9990, -10010], [LOWEST, LOWEST]),
+    ],
+)
+def test_other_fill_values_of_a_mask_are_equal(candidate: list[float], reference: list[float]) -> None:
+    """Masked elements do not differ if a converter replaced the fill value, such as -1e4 in float16."""
+    assert measure_distance(np.array(candidate, np.float32), np.array(reference, np.float32)).relative == 0
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference"),
+    [
+        ([0, 0], [0, LOWEST]),
+        ([0, -100], [0, -math.inf]),
+        ([0, 65504], [0, LOWEST]),
+        ([1, math.inf, math.inf], [1, 70000, 70000]),
+        ([1, -math.inf, -math.inf], [1, -70000, -90000]),
+    ],
+)
+def test_wrong_fill_values_and_overflows_differ(candidate: list[float], reference: list[float]) -> None:
+    """An element that only one run masks differs, as does an overflow in float16."""
+    assert measure_distance(np.array(candidate, np.float32), np.array(reference, np.float32)).largest > 0
+
+
 @pytest.mark.parametrize(
     ("candidate", "reference"),
     [

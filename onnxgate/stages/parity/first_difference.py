@@ -50,7 +50,7 @@ from onnxgate.numerics.first_difference import (
     longest_path,
     measure_distance,
 )
-from onnxgate.numerics.streams import load_array
+from onnxgate.numerics.streams import iter_parts, load_array, save_chunks
 from onnxgate.stages.parity.output_comparison import OutputMask
 
 if TYPE_CHECKING:
@@ -189,6 +189,7 @@ def search_origin(
     nodes = list_search_nodes(side.proto, outputs)
     distances: dict[str, Distance] = {}
     compared: dict[str, Path] = {}  # values of the reference
+    feeds = {name: Path(path) for name, path in side.case.inputs.items()}  # the same in the types of the candidate
     names = [name for node in nodes for name in node.outputs if available is None or name in available]
     for portion in split_by_size(side.proto, names, side.case.sizes, MAX_PORTION_BYTES):
         candidate, expected = side.values(portion), reference(portion)
@@ -196,21 +197,34 @@ def search_origin(
             if name in expected:
                 distances[name] = side.compare(name, path, expected[name])
                 compared[name] = expected[name]
+                feeds[name] = _narrow_reference(expected[name], path)
             path.unlink()
         suspects = find_suspects(nodes, distances)
-        own = _measure_own_distances(side, suspects, compared) if suspects else {}
-        first = find_first_difference(suspects, own, exact=exact)
+        own = _measure_own_distances(side, suspects, feeds, compared) if suspects else {}
+        is_exact = exact and all(feeds[name] == path for name, path in compared.items())
+        first = find_first_difference(suspects, own, exact=is_exact)
         if first is not None:
             within, since = _find_uncompared(nodes, first.step, compared)
             return DifferenceOrigin(first.step.index, first.output, first.before, first.after, within, since)
     return None
 
 
+def _narrow_reference(reference: Path, candidate: Path) -> Path:
+    """Return the reference in the precision of the candidate if that is lower, such as float16. Numbers stay finite."""
+    array, kind = load_array(reference), load_array(candidate).dtype
+    if array.dtype.kind != "f" or kind.kind != "f" or kind.itemsize >= array.dtype.itemsize:
+        return reference
+    limit = float(np.finfo(kind).max)
+    path = reference.with_name(f"{reference.stem}.{kind}.npy")
+    parts = (np.where(np.isfinite(part), part.clip(-limit, limit), part) for part in iter_parts(array))
+    save_chunks(path, (part.astype(kind).tobytes() for part in parts), kind, array.shape)
+    return path
+
+
 def _measure_own_distances(
-    side: SearchSide, suspects: Sequence[Suspect], reference: Mapping[str, Path]
+    side: SearchSide, suspects: Sequence[Suspect], feeds: Mapping[str, Path], reference: Mapping[str, Path]
 ) -> dict[str, Distance]:
     """Run each suspect in isolation with the reference values as inputs, and measure the distances of its outputs."""
-    feeds = {**{name: Path(path) for name, path in side.case.inputs.items()}, **reference}
     types = {name: value for name, path in feeds.items() if (value := _read_value_type(path)) is not None}
     isolated = isolate_nodes(side.proto, [suspect.step.index for suspect in suspects], types)
     folder = side.create_folder()

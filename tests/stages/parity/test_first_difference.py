@@ -62,7 +62,7 @@ def compute_correctly(node: onnx.NodeProto, value: Array, outputs: set[str]) -> 
 
 def rounding(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
     """Round slightly differently, like another correct kernel."""
-    return value * np.float32(1 + 3e-7)
+    return (value * np.float32(1 + 3e-7)).astype(value.dtype)
 
 
 def inject_fault(name: str) -> Fault:
@@ -148,6 +148,31 @@ g (float[N, 8] x) => (float[N, 1] y) {
   [sum] a = ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], intercepts = [0.5]> (x)
   [neg] y = Neg(a)
 }"""
+
+
+HALF_MASK = """<ir_version: 8, opset_import: ["" : 18]>
+g (float16[N, 8] x, bool[N, 8] m) => (float16[N, 8] y) <float zero = {0}, float fill = {-10000}> {
+  [keep] k = Cast <to = 10> (zero)
+  [drop] f = Cast <to = 10> (fill)
+  [where] a = Where(m, k, f)
+  [add] b = Add(x, a)
+  [softmax] c = Softmax(b)
+  [tanh] y = Tanh(c)
+}"""
+
+
+@pytest.mark.parametrize("name", ["add", "tanh"])
+def test_a_float16_model_is_compared_with_a_float32_one(name: str, tmp_path: Path) -> None:
+    """Nodes run in float16 with the values of the float32 reference; the fill value of its mask may be another one."""
+    x, mask = np.random.default_rng(0).random((3, 8), np.float32), np.arange(24).reshape(3, 8) % 5 != 1
+    text = HALF_MASK.replace("float16", "float").replace("to = 10", "to = 1").replace("-10000", "-3e38")
+    right = side(tmp_path / "32", "reference", compute_correctly, text, {"x": x, "m": mask})
+    inputs = {"x": x.astype(np.float16), "m": mask}
+    wrong = side(tmp_path / "16", "candidate", inject_fault(name), HALF_MASK, inputs)
+    first = search_origin(wrong, right.values, None, ["y"], exact=True)
+
+    assert first is not None
+    assert name == wrong.proto.graph.node[first.node].name
 
 
 def test_isolated_nodes_keep_their_lists(tmp_path: Path) -> None:
