@@ -16,6 +16,7 @@ from onnxgate.core.files import temporary_folder
 from onnxgate.core.jobs import InputCase, Job, Observation
 from onnxgate.core.machine_faults import find_fault_in_failure
 from onnxgate.core.text import join_quoted
+from onnxgate.gate.execution.input_callables import call_inputs
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, UnmeasurableError
 from onnxgate.gate.execution.parity.float_comparison import (
     FloatComparison,
@@ -24,7 +25,6 @@ from onnxgate.gate.execution.parity.float_comparison import (
     require_outputs,
 )
 from onnxgate.gate.execution.parity.noise import read_source_noise
-from onnxgate.gate.execution.toolchain import call_inputs
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.inputs.cases import create_cases
 from onnxgate.model.numeric_traits import detect_numeric_traits

@@ -24,7 +24,7 @@ from onnxgate.core.jobs import Command, CommandResult, Completed
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.report import Finding
 from onnxgate.gate import pipeline
-from onnxgate.gate.execution.toolchain import call_inputs
+from onnxgate.gate.execution.input_callables import call_inputs
 from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.inputs.cases import create_cases
 from onnxgate.model.diff.model_diff import NamedModel, compute_diff

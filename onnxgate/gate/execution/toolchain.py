@@ -1,15 +1,14 @@
-"""Jobs in the user's toolchain: exports, second exports, outputs of sources and input callables."""
+"""Jobs in the user's toolchain: exports, second exports and outputs of sources."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from onnxgate.core.errors import ConfigError, StorageError, UnavailableError
+from onnxgate.core.errors import UnavailableError
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import (
     CaseResult,
@@ -19,8 +18,6 @@ from onnxgate.core.jobs import (
     ExportResult,
     Failure,
     InputCase,
-    Inputs,
-    InputsResult,
     Job,
     Observation,
     Probe,
@@ -28,22 +25,19 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.core.text import first_line
 from onnxgate.evidence.export import SecondExport
 from onnxgate.gate.execution.stable_exports import StableExport, StableExports, digest_written
+from onnxgate.gate.execution.started_models import ModelExport, PreparedModel, SourceOutputs
 from onnxgate.gate.request import ExecutionSettings, RunnableModel, StepResult
 from onnxgate.inputs.case_selection import make_example_case
-from onnxgate.inputs.cases import InputCases
 from onnxgate.model.facts import ModelFacts
-from onnxgate.project.config.project import Project
-from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.environments.toolchain import ProbeError, imported_frameworks, probe_interpreter
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages import export as export_stage
 from onnxgate.stages import export_jobs as jobs
 from onnxgate.stages.export import ExportOutcome
 from onnxgate.stages.export_jobs import ProjectToolchain
-from onnxgate.stages.runtime import ObservedRun
 
 T = TypeVar("T")
 
@@ -300,59 +294,6 @@ def _find_written(plan: jobs.ExportPlan, first: Observation) -> Path | None:
     return plan.written if result is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelExport:
-    """Toolchain jobs of one model."""
-
-    planned: jobs.ExportPlan
-    writes: Future[Observation] | None  # export job; None if only eager outputs are computed
-    source: Future[Observation] | None  # computes eager outputs; same job as `writes` if there is no command
-    again: Future[Observation | None] | None = None  # second export
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedModel:
-    """A model with its input cases."""
-
-    runnable: RunnableModel
-    facts: ModelFacts
-    fed: InputCases
-    exporting: ModelExport | None
-
-    @property
-    def path(self) -> str:
-        """The model's path."""
-        return self.runnable.path
-
-    @property
-    def planned(self) -> PlannedModel:
-        """The model with its runtimes."""
-        return self.runnable.planned
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOutputs:
-    """Outputs of the source by case; None if there is no source or no output."""
-
-    eager: Mapping[str, CaseResult] | None
-    sample: InputCase | None  # example inputs of the source
-    undone: tuple[IncompleteCheck, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StartedModel:
-    """A model with running jobs on each of its runtimes."""
-
-    prepared: PreparedModel
-    sourced: SourceOutputs
-    levels: Mapping[PlannedRuntime, Future[tuple[ObservedRun, ...]]]
-
-    @property
-    def cases(self) -> tuple[InputCase, ...]:
-        """Input cases of the model, including the example inputs of its source."""
-        return (*self.prepared.fed.cases, *([self.sourced.sample] if self.sourced.sample else []))
-
-
 NO_SOURCE_OUTPUTS = "source"
 """Cause of an incomplete check if the source cannot be run on the inputs of the model."""
 
@@ -380,46 +321,3 @@ def explain_missing_reference(
         failed, cause = observation.result.eager_reason, NO_SOURCE_OUTPUTS
     reason = f"the source could not be run: {failed}" if failed else "the source could not be run"
     return IncompleteCheck(Stage.PARITY, model, "", reason.splitlines()[0], cause=cause)
-
-
-def call_inputs(
-    project: Project, host: WorkerPool, source: str, folder: Path
-) -> Sequence[Mapping[str, str]] | InputCases:
-    """Call a project function that returns inputs by case; if it cannot be called, return the reason.
-
-    Raises:
-        ConfigError: the function fails, or does not return inputs.
-        StorageError: a fault of the machine, such as a full disk, made the function fail.
-    """
-    try:
-        toolchain = ProjectToolchain.of_project(project)
-    except UnavailableError as error:
-        return InputCases((), error.message, error.hint or "")
-    folder.mkdir(parents=True)
-    job = Inputs(source=str(project.folder / source), output=str(folder.absolute()), folder=str(project.folder))
-    answer = host.submit(toolchain.spec, job).result()
-    match answer:
-        case Completed(result=InputsResult(cases=cases, failure=None)):
-            return cases
-        case Unavailable(reason=reason, hint=hint):
-            return InputCases((), reason, hint)
-        case Completed(result=InputsResult(failure=Failure() as failure)) if fault := export_stage.find_failure_cause(
-            failure, project.folder
-        ):
-            raise StorageError(f'`inputs = "{source}"` failed: {fault.message}', hint=fault.hint)
-        case _:
-            raise ConfigError(f'`inputs = "{source}"` failed: {_describe_failure(answer)}')
-
-
-def _describe_failure(answer: Observation) -> str:
-    """Describe a failure in one line, with the line of the user's code if known."""
-    match answer:
-        case Completed(result=InputsResult(failure=Failure() as failure)) | Refused(failure=failure):
-            text = first_line(failure.summary)
-            return f"{text} (`{failure.source}`)" if failure.source else text
-        case Crashed(signal=signal, during=during):
-            return f"{signal} during {during}"
-        case TimedOut(limit_s=limit_s):
-            return f"timed out after {limit_s:g} s"
-        case _:
-            return "no result"

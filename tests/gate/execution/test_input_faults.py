@@ -10,7 +10,8 @@ import pytest
 
 from onnxgate.core.errors import ConfigError, OnnxgateError, StorageError
 from onnxgate.core.jobs import Completed, Failure, InputsResult
-from onnxgate.gate.execution.toolchain import ProjectToolchain, call_inputs
+from onnxgate.gate.execution.input_callables import call_inputs
+from onnxgate.stages.export_jobs import ProjectToolchain
 
 
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Failure) -> OnnxgateError:

@@ -30,7 +30,7 @@ from onnxgate.gate.execution.parity.nearby_runs import NearbyRuns
 from onnxgate.gate.execution.parity.noise import NoiseMeter
 from onnxgate.gate.execution.parity.saturated_outputs import SaturatedComparison
 from onnxgate.gate.execution.parity.widened_comparison import WidenedComparison
-from onnxgate.gate.execution.toolchain import StartedModel
+from onnxgate.gate.execution.started_models import StartedModel
 from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.model.subgraphs.widened_models import hash_half_weights
@@ -61,7 +61,7 @@ class OutputComparer:
         unusable = () if failed_runs.explain_no_completed_run(runs)[0] else failed_runs.find_undecided_cases(runs)
         nearby = NearbyRuns(self.extra, file, started.cases, model.comparability.half)
         compare = partial(parity_stage.collect_evidence, eager=eager, unusable=unusable, run_nearby=nearby.run)
-        model, (comparisons, reasons) = self._compare_runs(model, file, ran, compare)
+        model, (comparisons, reasons) = self._compare_runs(model, file, ran, compare, self._source)
         if eager is None:
             saturated = SaturatedComparison(self.extra, self._compare_values)
             more, reasons = saturated.compare(model, file, self.reading.proto, ran, reasons)
@@ -106,18 +106,23 @@ class OutputComparer:
         )
 
     def _compare_runs(
-        self, model: ParityModel, file: Path, ran: Sequence[ObservedRun], compare: Compare
+        self,
+        model: ParityModel,
+        file: Path,
+        ran: Sequence[ObservedRun],
+        compare: Compare,
+        source: SourceRuns | None = None,
     ) -> tuple[ParityModel, ParityEvidence]:
         """Compare runs of `file`. If rounding errors may matter, measure them, and compare with the measured tolerance.
 
-        Also return the model with the measured rounding errors.
+        Also return the model with the measured rounding errors. They are those of `source` if it has the same outputs.
         """
         comparisons, reasons = compare(model, ran)
         beyond = [comparison for comparison in comparisons if exceeds_default(comparison) or is_faint(comparison)]
         if not beyond:
             return model, (comparisons, reasons)
         names = [value.name for value in self.reading.facts.outputs]
-        meter = NoiseMeter(self._source, names, self.extra, model.comparability)
+        meter = NoiseMeter(source, names, self.extra, model.comparability)
         known = self.extra.runtimes
         try:
             runtimes = dict.fromkeys(it.reference if it.reference in known else it.runtime for it in beyond)

@@ -117,15 +117,19 @@ class SourceRuns:
         Raises:
             UnmeasurableError: the source was not exported in this check.
         """
+        return self.run(self.cases, float64=True, half_weights=half_weights)
+
+    def run(
+        self, cases: tuple[InputCase, ...], *, float64: bool = False, half_weights: tuple[str, ...] = ()
+    ) -> Observation:
+        """Run the source without an export.
+
+        Raises:
+            UnmeasurableError: the source was not exported in this check.
+        """
         if self.job is None:
             raise UnmeasurableError("it was not exported in this check")
-        job = msgspec.structs.replace(
-            self.job,
-            output=str(self.create_folder()),
-            cases=self.cases,
-            export=False,
-            eager=True,
-            float64=True,
-            half_weights=half_weights,
-        )
+        output = str(self.create_folder())
+        options = {"float64": float64, "half_weights": half_weights}
+        job = msgspec.structs.replace(self.job, output=output, cases=cases, export=False, eager=True, **options)
         return self.run_in_toolchain(job)

@@ -17,7 +17,7 @@ from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, Inpu
 from onnxgate.core.report import RATIO_METRICS
 from onnxgate.evidence.parity import SOURCE, Comparison, Difference, FirstDifference, find_mismatches, find_worst
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
-from onnxgate.gate.execution.toolchain import StartedModel
+from onnxgate.gate.execution.started_models import StartedModel
 from onnxgate.gate.request import ExecutionSettings
 from onnxgate.model.reading.structure import read_structure
 from onnxgate.runtimes.worker_spec import JobLimits
