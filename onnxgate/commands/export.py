@@ -8,6 +8,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from onnxgate.core.advice import render_advice
 from onnxgate.core.findings import Hit, Level
 from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
 from onnxgate.project.config.project import Project, SelectedModel
@@ -76,7 +77,7 @@ def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> t
     state, lines = _apply(model, outcome, [hit for level, hit in hits if level is Level.ERROR], check)
     for level, hit in hits:
         if level is not Level.ERROR:
-            lines += [f"  {level.value}: {hit.message}", *_hint_lines(hit.fix)]
+            lines += [f"  {level.value}: {hit.message}", *_hint_lines(render_advice(hit.fix))]
     return state, lines
 
 
@@ -85,7 +86,8 @@ def _apply(model: SelectedModel, outcome: ExportOutcome, errors: Sequence[Hit], 
         lines = []
         for hit in errors:
             line = f":{hit.place.line}" if hit.place.line else ""
-            lines += [f"{model.path}: {hit.message}", f"  at {hit.place.path}{line}", *_hint_lines(hit.fix)]
+            lines += [f"{model.path}: {hit.message}", f"  at {hit.place.path}{line}"]
+            lines += _hint_lines(render_advice(hit.fix))
         return "failed", lines
     if outcome.undone:
         problem = "cannot be exported" if outcome.subject is None else "cannot be compared"

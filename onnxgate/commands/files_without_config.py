@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import os
-import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,16 +13,13 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
 from onnxgate import __version__
+from onnxgate.commands.advice_without_config import advise_without_config
+from onnxgate.commands.matrix_prediction import predict_matrix
 from onnxgate.core.errors import UsageError
-from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage, assign_fingerprints
+from onnxgate.core.findings import IncompleteCheck, Level, Place, Stage
 from onnxgate.core.matrix import (
-    NO_KERNELS,
-    UNCERTAIN_RULES,
-    Entry,
     Matrix,
     MatrixModel,
-    Predicted,
-    Reason,
     build_matrix,
     describe_missing_data,
     describe_scope,
@@ -43,10 +38,8 @@ from onnxgate.gate.request import (
     StaticSettings,
     describe_acceptance,
 )
-from onnxgate.gate.results.resolution import resolve_hits
 from onnxgate.gate.results.target_advice import suggest_target_changes
 from onnxgate.gate.results.verdict import build_report
-from onnxgate.model.facts import ModelFacts
 from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import MergedSettings, Project, SelectedModel, is_utf8_name, suggest_file
 from onnxgate.project.config.schema import Config, ReleaseSelection, Target
@@ -54,7 +47,6 @@ from onnxgate.project.engines import is_misspelled, suggest_requirement
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.releases import apply_selection
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
-from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.environments.storage import static_dir
 from onnxgate.support import limits
 
@@ -105,19 +97,7 @@ def check_files(
     ]
     if target is None:
         findings = list(_soften_findings(findings, models))
-        findings = _suggest_newest_release(findings, request)
-    selected = {model.path: model for model in request.models}
-    findings = [
-        _adapt_fix(
-            finding,
-            target,
-            is_fixable=finding.model in outcome.gathered.facts
-            and _is_fixable(
-                finding.rule, outcome.gathered.facts[finding.model], selected[finding.model], request.project
-            ),
-        )
-        for finding in findings
-    ]
+    findings = advise_without_config(findings, outcome, request, target)
     findings.sort(key=lambda finding: LEVELS.index(finding.level))
     outcome = msgspec.structs.replace(outcome, gathered=gathered, findings=tuple(findings))
     report = build_report(request, outcome, fail_on, drawn=drawn)
@@ -306,155 +286,3 @@ def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel])
             yield finding
         elif finding.model:
             yield msgspec.structs.replace(finding, level="note", fix="")
-
-
-def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -> list[Finding]:
-    """Return the findings with fixes for the newest release, because without a target, no other release is required."""
-    failing = {it.model for it in findings if it.stage == Stage.SUPPORT.value and it.level == "error"}
-    if not failing:
-        return list(findings)
-    checkout = request.checkout
-    newest = checkout.lock.targets[ALL_RELEASES].runtimes[-1]
-    checkout = msgspec.structs.replace(
-        checkout,
-        models=tuple(model for model in checkout.models if model.path in failing),
-        lock=Lock(targets={ALL_RELEASES: LockedTarget(policy="", runtimes=(newest,))}),
-    )
-    static = msgspec.structs.replace(request.static, report_reuse=None)
-    outcome = pipeline.run(msgspec.structs.replace(request, checkout=checkout, static=static))
-    fixes = {it.fingerprint: it.fix for it in outcome.findings if it.stage == Stage.SUPPORT.value}
-    return [msgspec.structs.replace(it, fix=fixes.get(it.fingerprint, it.fix)) for it in findings]
-
-
-CONFIG_WORDS = ("onnxgate.toml", "the config", "`exclude`")
-"""Parts of a fix that indicate that it requires a config."""
-
-
-EVALUATED_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"})
-"""Domains whose operators the reference evaluator of onnx implements; "" for the default domain.
-
-Source: onnx 1.23, reference_evaluator.py.
-"""
-MOVABLE_DATA_RULES = frozenset({"external-data-escapes", "external-data-refused"})
-"""Rules about external data that `onnxgate fix` can move into the model, if the data is in the repository."""
-
-
-def _is_fixable(rule: str, facts: ModelFacts, model: SelectedModel, project: Project) -> bool:
-    """Return whether `onnxgate fix` may be able to repair a finding about a model without a config.
-
-    Without a config, it verifies repairs only with the reference evaluator of onnx, which does not implement operators
-    of other domains. Data outside the repository or, if there is none, the current folder is not moved into the model.
-    """
-    operators = facts.operators.keys() - set(facts.functions)
-    if any(name.rpartition(".")[0] not in EVALUATED_DOMAINS for name in operators):
-        return False
-    if rule not in MOVABLE_DATA_RULES:
-        return True
-    if any("\0" in location for location in facts.unread):  # not a path
-        return False
-    root = project.root if model.absolute.is_relative_to(project.root) else model.absolute.parent
-    places = (os.path.realpath(model.absolute.parent / location) for location in facts.unread)
-    return all(Path(place).is_relative_to(os.path.realpath(root)) for place in places)
-
-
-def _adapt_fix(finding: Finding, target: str | None, *, is_fixable: bool) -> Finding:
-    """Return the finding with a fix that works without a config. Alternatives that edit the config are removed.
-
-    If the finding is not `is_fixable`, alternatives with `onnxgate fix` are removed as well.
-    """
-    fix = finding.fix.replace(" (only for data in the repository)", "")  # there may be no repository
-    if not is_fixable:
-        fix = re.sub(r"run `(?:onnxgate fix)[^`]*` to lower the IR version to (\d+)", r"set `ir_version` to \1", fix)
-        fix = re.sub(r"run `(?:onnxgate fix)[^`]*`(?: to [^,]*)?, (?:or )?", "", fix)
-    if "`extensions`" in fix:  # the only way to load models with custom operators
-        fix = f"run `onnxgate init`, and {fix}"
-    elif any(word in fix for word in CONFIG_WORDS):
-        alternatives = [it for it in re.split(r"[,;]? or ", fix) if not any(word in it for word in CONFIG_WORDS)]
-        fix = ", or ".join(alternatives) or f"run `onnxgate init`, and then {fix}"
-    command = rf"`(?:onnxgate fix)( --unsafe)?(?: {re.escape(shlex.quote(finding.model))})?`"
-    fix = re.sub(command, lambda it: f"`{_complete_fix_command(it[1] or '', finding.model, target)}`", fix)
-    return msgspec.structs.replace(finding, fix=fix)
-
-
-def _complete_fix_command(options: str, model: str, target: str | None) -> str:
-    """Return an `onnxgate fix` command that works without a config, because it specifies the model and a target."""
-    table = limits.load_limit_table()
-    target = target or f"{table.engine}=={list(table.releases)[-1]}"
-    return shlex.join(["onnxgate", "fix", *options.split(), model, "--target", target])
-
-
-REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})
-"""Rules whose findings mean that no release loads the model."""
-VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
-"""Rules about version fields of a model. Their findings come first in the list of reasons why it does not load."""
-
-
-def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
-    """Return all models with the prediction for each release."""
-    hits = assign_fingerprints(outcome.gathered.judged)  # first, because `resolve_hits` would copy hits without one
-    causes = {id(resolve_hit.judged) for resolve_hit in resolve_hits(hits)}
-    by_model: dict[str, list[RuleHit]] = {}
-    for rule_hit in hits:
-        by_model.setdefault(rule_hit.hit.model, []).append(rule_hit)
-    return tuple(
-        MatrixModel(
-            path=planned.path,
-            runtimes=tuple(_predict_entries(outcome, planned, by_model.get(planned.path, ()), causes)),
-        )
-        for planned in outcome.planned
-    )
-
-
-def _predict_entries(
-    outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
-) -> Iterator[Entry]:
-    errors = [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR]
-    refused = _select_reasons(
-        [it for it in errors if it.rule in REFUSING_RULES],
-        causes,
-    )
-    faults = [error for rule in UNCERTAIN_RULES for error in errors if error.rule == rule]
-    unread = [it.reason for it in outcome.gathered.undone if it.model == planned.path]
-    doubtful = (*_select_reasons(faults, causes), *(Reason(rule="", node="", message=reason) for reason in unread))
-    # Faults that follow from findings of the support stage are not the reason on releases without kernel data.
-    is_reason = bool(unread) or any(id(fault) in causes for fault in faults)
-    by_runtime: dict[str, list[RuleHit]] = {}
-    for rule_hit in hits:
-        if rule_hit.stage is Stage.SUPPORT:
-            by_runtime.setdefault(rule_hit.hit.runtime, []).append(rule_hit)
-    for runtime in planned.runtimes:
-        runtime_hits = by_runtime.get(runtime.name, [])
-        reasons = refused or _select_reasons(
-            [rule_hit for rule_hit in runtime_hits if rule_hit.level is Level.ERROR], causes
-        )
-        verdict: Predicted = outcome.gathered.support.verdicts.get((planned.path, runtime.name), "unknown")
-        if reasons:
-            yield Entry(runtime=runtime.name, predicted="refused", reasons=reasons)
-        elif doubtful and (is_reason or verdict == "loads"):
-            yield Entry(runtime=runtime.name, predicted="unknown", reasons=doubtful)
-        else:
-            reasons = () if verdict == "loads" else _unique_reasons(runtime_hits) or (NO_KERNELS,)
-            yield Entry(runtime=runtime.name, predicted=verdict, reasons=reasons)
-
-
-def _select_reasons(hits: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
-    """Return the distinct reasons why a model does not load. Hits that only follow from others are skipped."""
-    return _unique_reasons([rule_hit for rule_hit in hits if id(rule_hit) in causes] or hits)
-
-
-def _unique_reasons(hits: Sequence[RuleHit]) -> tuple[Reason, ...]:
-    reasons = (
-        Reason(
-            rule=rule_hit.rule,
-            node=rule_hit.hit.node,
-            message=rule_hit.hit.message,
-            detail=rule_hit.hit.on.detail if rule_hit.hit.on else "",
-            works_since=rule_hit.hit.on.works_since if rule_hit.hit.on else "",
-        )
-        for rule_hit in sorted(hits, key=_reason_rank)
-    )
-    return tuple(dict.fromkeys(reasons))
-
-
-def _reason_rank(rule_hit: RuleHit) -> int:
-    return VERSION_RULES.index(rule_hit.rule) if rule_hit.rule in VERSION_RULES else len(VERSION_RULES)

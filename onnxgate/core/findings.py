@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from packaging.version import InvalidVersion, Version
 
+from onnxgate.core.advice import Advice
 from onnxgate.core.text import join_phrases
 
 
@@ -119,7 +120,7 @@ class Hit(msgspec.Struct, frozen=True):
     message: str
     model: str = ""
     node: str = ""
-    fix: str = ""
+    fix: Advice = ""
     on: OnRuntime | None = None  # None: the hit is about the model as a whole
     topic: str = ""  # distinguishes predictions of one rule, so that an observation can refer to one of them
     relations: tuple[Relation, ...] = ()

@@ -12,9 +12,10 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from onnxgate.commands.files_without_config import make_request, predict_matrix
+from onnxgate.commands.files_without_config import make_request
 from onnxgate.commands.init.dependencies.declarations import NPM_PACKAGES
 from onnxgate.commands.init.deployed_runtimes import DeployedRuntime
+from onnxgate.commands.matrix_prediction import predict_matrix
 from onnxgate.core.errors import ConfigError, OnnxgateError
 from onnxgate.core.findings import name_runtimes
 from onnxgate.core.matrix import MatrixModel

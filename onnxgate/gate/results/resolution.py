@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from onnxgate import rules
+from onnxgate.core.advice import render_advice
 from onnxgate.core.findings import (
     ALL_STAGES,
     STATIC_STAGES,
@@ -203,7 +204,7 @@ def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
         level=first.level.value,
         stage=first.stage.value,
         message=_join_message(first.hit.message, states, availability, locked),
-        fix=first.hit.fix,
+        fix=render_advice(first.hit.fix),
         model=first.hit.model,
         node=next((hit.node for hit in hits if hit.node), ""),
         runtimes=runtimes,

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onnxgate import __version__, rules
+from onnxgate.core.advice import render_advice
 from onnxgate.core.findings import Stage, assign_fingerprints
 from onnxgate.core.report import (
     COUNT_NAMES,
@@ -89,7 +90,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
                 stage=judged.stage.value,
                 message=hit.message,
                 place=resolution.report_place(hit.place),
-                fix=hit.fix,
+                fix=render_advice(hit.fix),
                 model=hit.model,
                 node=hit.node,
                 runtime=hit.runtime,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
+from onnxgate.core.advice import Action, Repair
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
@@ -29,7 +29,9 @@ def external_data_escapes(subject: ModelFile) -> Iterator[Hit]:
             subject.place,
             f"stores weights in `{fault.location}`, which {fault.detail} ({describe_tensors(fault)})",
             model=subject.path,
-            fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to move the data into the model "
-            "(only for data in the repository), or save the model with its data in the same folder",
+            fix=(
+                Repair(subject.path, "to move the data into the model", condition="(only for data in the repository)"),
+                Action("save the model with its data in the same folder"),
+            ),
             identity=fault.location,
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
+from onnxgate.core.advice import Action, Repair
 from onnxgate.core.findings import Hit, Level, OnRuntime, version_sort_key
 from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
@@ -37,8 +37,11 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
                 f"returns input `{name}` unchanged as an output; in Python, onnxruntime 1.19–1.25 return the input "
                 "array itself instead of a copy",
                 model=subject.path,
-                fix=f"return `{name}.clone()` in PyTorch, or run `onnxgate fix --unsafe {shlex.quote(subject.path)}`, "
-                "or remove the output",
+                fix=(
+                    Action(f"return `{name}.clone()` in PyTorch"),
+                    Repair(subject.path, options=("--unsafe",)),
+                    Action("remove the output"),
+                ),
                 on=OnRuntime(runtime) if runtime else None,
                 level=Level.WARNING if subject.runtimes and not affected else None,
                 identity=name,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from msgspec import structs
+
+from onnxgate.core.advice import Action, ConfigEdit, Repair, Way
 from onnxgate.core.findings import Hit, Level, decided_by_runs, follows_from, mask_numbers
 from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
@@ -19,21 +21,30 @@ RULES_BY_SUBJECT = {
 }
 """What a fault of a model is about (`ModelFault.about`) -> rules of the support stage that also report it."""
 
-DEFAULT_FIX = "export the model again; if the new file has the same problem, export at another opset"
-ACCEPTED_FIX = "; or, if no other engine must load the model, ignore the finding: ONNX Runtime accepts the model"
-_FIXES = {
-    "output shape": "run `onnxgate fix {model}` to add the inferred shape, or export the model with this shape",
-    "input shape": "export the model so that it declares the rank of this input and names its dynamic axes",
+DEFAULT_FIX = (Action("export the model again; if the new file has the same problem, export at another opset"),)
+ACCEPTED_FIX = ConfigEdit(
+    "ignore the finding if no other engine must load the model, because ONNX Runtime accepts the model"
+)
+_FIXES: Mapping[str, tuple[Way, ...]] = {
+    "output shape": (Repair("", "to add the inferred shape"), Action("export the model with this shape")),
+    "input shape": (Action("export the model so that it declares the rank of this input and names its dynamic axes"),),
 }
+"""What a fault is about (`ModelFault.about`) -> its fix; repairs are completed with the path of the model."""
 
-_FIXES_BY_TEXT = {
-    "two nodes are named": "rename one of the nodes, or remove its name, which is optional",
-    "must be topologically sorted": "sort the nodes with `onnx_ir.passes.common.TopologicalSortPass`, or add the node "
-    "that produces the missing value",
-    "Field 'type' of 'value_info'": "run `onnxgate fix {model}` to add the inferred type, or export the model again",
-    "Incompatible dimensions": "correct the shapes of the inputs and weights of the node, or export the model again",
-    "existing shape differ": "run `onnxgate fix --rule output-shape-wrong {model}` if an output has this shape; "
-    "otherwise, run `del model.graph.value_info[:]` and save the model, or export it again",
+_EXPORT = Action("export the model again")
+_FIXES_BY_TEXT: Mapping[str, tuple[Way, ...]] = {
+    "two nodes are named": (Action("rename one of the nodes"), Action("remove its name, which is optional")),
+    "must be topologically sorted": (
+        Action("sort the nodes with `onnx_ir.passes.common.TopologicalSortPass`"),
+        Action("add the node that produces the missing value"),
+    ),
+    "Field 'type' of 'value_info'": (Repair("", "to add the inferred type"), _EXPORT),
+    "Incompatible dimensions": (Action("correct the shapes of the inputs and weights of the node"), _EXPORT),
+    "existing shape differ": (
+        Repair("", "if an output has this shape", ("--rule", "output-shape-wrong")),
+        Action("run `del model.graph.value_info[:]` and save the model"),
+        _EXPORT,
+    ),
 }
 """Text in the message of a fault -> its fix."""
 
@@ -57,14 +68,14 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     if fault is None:
         return
     fix = next((fix for text, fix in _FIXES_BY_TEXT.items() if text in fault.message), DEFAULT_FIX)
-    fix = _FIXES.get(fault.about, fix) + (ACCEPTED_FIX if fault.about == "accepted" else "")
+    fix = _FIXES.get(fault.about, fix) + ((ACCEPTED_FIX,) if fault.about == "accepted" else ())
     named = f"node `{fault.node}`: " if fault.node else ""
     yield Hit(
         subject.graph.place or subject.place,
         f"is not valid ONNX: {named}{fault.message}",
         model=subject.path,
         node=fault.node,
-        fix=fix.format(model=shlex.quote(subject.path)),
+        fix=tuple(structs.replace(way, model=subject.path) if isinstance(way, Repair) else way for way in fix),
         level=Level.WARNING if fault.harmless else None,
         relations=(
             *follows_from(*RULES_BY_SUBJECT.get(fault.about, ())),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.advice import Action, Advice, ConfigEdit
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
@@ -35,11 +36,11 @@ def not_a_model(subject: ModelFile) -> Iterator[Hit]:
     )
 
 
-def _suggest_fix(other_type: str) -> str:
+def _suggest_fix(other_type: str) -> Advice:
     if any(word in other_type for word in ("truncated", "corrupted", "empty file", "null bytes")):
         return "export or download the model again, and commit the complete file"
     if any(word in other_type for word in ("checkpoint", "pickle", "safetensors", "Keras")):
         return "export the weights to ONNX, and commit the exported model"
     if other_type == MISSING:
-        return "commit the model, or remove it from the config"
-    return "commit the model itself, or add the file to `exclude` in `onnxgate.toml`"
+        return Action("commit the model"), ConfigEdit("remove it from the config")
+    return Action("commit the model itself"), ConfigEdit("add the file to `exclude` in `onnxgate.toml`")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
+from onnxgate.core.advice import ConfigEdit, Repair
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
@@ -31,6 +31,8 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
         subject.place,
         f"contains metadata with a path in a home directory: `{first}`{more}",
         model=subject.path,
-        fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to shorten the paths, "
-        "or configure a `source` and export the model again",
+        fix=(
+            Repair(subject.path, "to shorten the paths"),
+            ConfigEdit("configure a `source` and export the model again"),
+        ),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from onnxgate.core.advice import Advice
 from onnxgate.core.findings import Hit, OnRuntime, follows_from
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.support import RefusedOperation
@@ -22,7 +23,7 @@ RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
 
 
 def create_refusal_hits(
-    subject: RefusedOperation, rule: str, default_fix: str, *, causes: Sequence[str] = ()
+    subject: RefusedOperation, rule: str, default_fix: Advice, *, causes: Sequence[str] = ()
 ) -> Iterator[Hit]:
     """Yield a finding if `rule` is the rule that reports the unsupported operation.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
+from onnxgate.core.advice import Action, Advice, Repair
 from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
 from onnxgate.core.text import pluralize
 from onnxgate.evidence.support import ExternalDataOnRuntime
@@ -53,8 +53,8 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     )
 
 
-def _suggest_move(model: str) -> str:
+def _suggest_move(model: str) -> Advice:
     return (
-        f"run `onnxgate fix {shlex.quote(model)}` to move the data into the model, "
-        "or save the model with its data in the same folder"
+        Repair(model, "to move the data into the model"),
+        Action("save the model with its data in the same folder"),
     )

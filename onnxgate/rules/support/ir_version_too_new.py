@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
+from onnxgate.core.advice import Repair
 from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.support import ModelOnRuntime
 from onnxgate.rules.definition import rule
@@ -33,6 +33,12 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
         on=OnRuntime(
             subject.runtime.name, f"supports up to {subject.runtime.max_ir}", works_since=subject.ir_works_since
         ),
-        fix=f"run `onnxgate fix {shlex.quote(subject.model.path)}` to lower the IR version to {subject.common_ir}",
+        fix=(
+            Repair(
+                subject.model.path,
+                f"to lower the IR version to {subject.common_ir}",
+                manual=f"set `ir_version` to {subject.common_ir}",
+            ),
+        ),
         identity=str(subject.model.ir_version),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
+from onnxgate.core.advice import Action, Advice, Repair
 from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.support import ModelOnRuntime
 from onnxgate.rules.definition import rule
@@ -43,8 +43,9 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
         )
 
 
-def _suggest_fix(subject: ModelOnRuntime, domain: str) -> str:
+def _suggest_fix(subject: ModelOnRuntime, domain: str) -> Advice:
     convertible = domain == "ai.onnx" and subject.is_convertible and not subject.model.function_opsets
-    convert = f"run `onnxgate fix {shlex.quote(subject.model.path)}` to convert the model, or " if convertible else ""
+    convert = (Repair(subject.model.path, "to convert the model"),) if convertible else ()
     of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
-    return f"{convert}export at opset {subject.common_opsets[domain]}{of_domain}, the newest that {subject.required}"
+    export = f"export at opset {subject.common_opsets[domain]}{of_domain}, the newest that {subject.required}"
+    return *convert, Action(export)

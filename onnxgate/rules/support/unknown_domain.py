@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.advice import Action, ConfigEdit
 from onnxgate.core.findings import Hit, Level
 from onnxgate.core.text import join_quoted
 from onnxgate.evidence.support import RefusedOperation
@@ -28,4 +29,5 @@ def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
     fix = "add the package that registers the operator to the target's `extensions`"
     if subject.extensions:
         fix = f"add a package that registers the operator next to {join_quoted(subject.extensions)} in `extensions`"
-    yield from create_refusal_hits(subject, "unknown-domain", f"{fix}, or export the model without the operator")
+    default_fix = ConfigEdit(fix, essential=True), Action("export the model without the operator")
+    yield from create_refusal_hits(subject, "unknown-domain", default_fix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from onnxgate.core.advice import Advice, render_advice
 from onnxgate.core.findings import Place
 from onnxgate.evidence.file import GraphFaults, ModelFile
 from onnxgate.model.validity import ModelFault
@@ -17,16 +18,16 @@ from onnxgate.rules.file.invalid_model import ACCEPTED_FIX, DEFAULT_FIX, invalid
         ("Field 'type' of 'value_info' is required but missing.", "run `onnxgate fix m.onnx` to add the inferred type"),
         ("Nodes in a graph must be topologically sorted, however", "sort the nodes with `onnx_ir"),
         ("Inferred shape and existing shape differ in rank: (2) vs (1)", "run `onnxgate fix --rule output-shape-wrong"),
-        ("another fault", DEFAULT_FIX),
+        ("another fault", render_advice(DEFAULT_FIX)),
     ],
 )
 def test_the_fix_fits_the_fault(message: str, expected: str) -> None:
     """A new export is suggested only if nothing simpler is known."""
-    fixes = []
+    fixes: list[Advice] = []
     for about in ("", "accepted"):
         fault = ModelFault(message, "", harmless=bool(about), about=about)
         (hit,) = invalid_model.judge(ModelFile("m.onnx", Place("m.onnx"), graph=GraphFaults(invalid=fault)))
         fixes.append(hit.fix)
 
-    assert fixes[0].startswith(expected)
-    assert fixes[1] == fixes[0] + ACCEPTED_FIX
+    assert render_advice(fixes[0]).startswith(expected)
+    assert fixes[1] == (*fixes[0], ACCEPTED_FIX)
