@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 NO_ISOLATED_NODES: Mapping[str, tuple[IsolatedNode, ...]] = {}
 CASE_PHASE = "case "
 """Prefix of the phase name that a worker reports while it runs a case."""
+COUNTING_OPERATORS = frozenset({"NonZero", "NonMaxSuppression", "Compress", "Unique"})
+"""Operators whose output sizes depend on the elements of their inputs."""
 PROVIDER_NOT_USED = "ProviderNotUsedError"
 """Error type that a worker reports if its session silently fell back to other providers."""
 
@@ -256,6 +258,7 @@ def _completed_attempts(
     if not job.cases:
         return [_create_attempt(job, None)]
     attempts, read = [], _find_read_outputs(model)
+    counts_data = any(node.operator[1] in COUNTING_OPERATORS for node in model.view.nodes())
     for case, case_result in zip(job.cases, result.cases, strict=True):
         attempt, source = _create_attempt(job, case), eager.get(case.name)
         if source is not None:
@@ -264,7 +267,8 @@ def _completed_attempts(
             attempt = msgspec.structs.replace(attempt, outcome="run-refused")
             attempt = _refused_attempt(attempt, case_result.failure, run.runtime, model)
         else:
-            declared = read_declared_outputs(model.facts, case, read) if model.facts is not None else None
+            facts = model.facts
+            declared = read_declared_outputs(facts, case, read, counts_data=counts_data) if facts is not None else None
             attempt = _with_outputs(attempt, result.outputs, case_result, source, declared)
         attempts.append(attempt)
     return attempts
@@ -419,6 +423,7 @@ class DeclaredOutputs:
     sizes: Mapping[str, int]
     read: frozenset[str] = frozenset()  # outputs that a node also reads
     inputs: tuple[tuple[Dim, ...], ...] = ()  # declared shapes of the inputs
+    counts_data: bool = False  # sizes may depend on the elements of inputs
 
     def find_contradiction(self, output: str, array: NDArray[Any]) -> WrongShape | None:
         """Return the difference between the actual and the declared shape of an output; None if they agree."""
@@ -435,20 +440,27 @@ class DeclaredOutputs:
             for index, (dim, size, actual) in enumerate(zip(value.shape, declared, array.shape, strict=False))
             if isinstance(dim, str) and size not in (None, actual) and len(declared) == array.ndim
         ]
+        is_renamed = any(dim in self.sizes and not self._is_kept(dim, index, array.ndim) for index, dim in wrong)
+        same_rank = is_renamed and self.counts_data
         return WrongShape(
             output=output,
             declared=_format_shape(value.shape),
             shape=_format_shape(array.shape),
             axes=tuple(sorted({axis for _, dim in wrong for axis in self._list_axes(dim)})),
-            misnamed=all(dim in self.sizes and not self._is_kept(dim, index, array.ndim) for index, dim in wrong),
+            misnamed=all(
+                dim in self.sizes and not self._is_kept(dim, index, array.ndim, same_rank=same_rank)
+                for index, dim in wrong
+            ),
             is_read=output in self.read,
         )
 
-    def _is_kept(self, dim: Dim, index: int, rank: int) -> bool:
-        """Return whether a model seems to keep an axis: the first one, or one at the same place as in an input."""
-        return any(
-            len(shape) > index and shape[index] == dim and (index == 0 or len(shape) == rank) for shape in self.inputs
-        )
+    def _is_kept(self, dim: Dim, index: int, rank: int, *, same_rank: bool = False) -> bool:
+        """Return whether a model seems to keep an axis: the first one, or one at the same place as in an input.
+
+        The input must have as many axes unless the axis is the first one and `same_rank` is false.
+        """
+        ranks = {len(shape) for shape in self.inputs if len(shape) > index and shape[index] == dim}
+        return rank in ranks or (bool(ranks) and index == 0 and not same_rank)
 
     def _list_axes(self, dim: str) -> Iterable[str]:
         """Return the input axes to which the declared size refers."""
@@ -482,7 +494,7 @@ def _find_read_outputs(model: ExecutedModel) -> frozenset[str]:
 
 
 def read_declared_outputs(
-    facts: ModelFacts, case: jobs.InputCase, read: frozenset[str] = frozenset()
+    facts: ModelFacts, case: jobs.InputCase, read: frozenset[str] = frozenset(), *, counts_data: bool = False
 ) -> DeclaredOutputs:
     """Return the declared outputs of a case. Its input files are read to get their shapes."""
     sizes: dict[str, set[int]] = {}
@@ -494,7 +506,7 @@ def read_declared_outputs(
                 sizes.setdefault(dim, set()).add(size)
     definite = {dim: next(iter(values)) for dim, values in sizes.items() if len(values) == 1}
     shapes = tuple(value.shape for value in facts.inputs if value.shape)
-    return DeclaredOutputs({value.name: value for value in facts.outputs}, definite, read, shapes)
+    return DeclaredOutputs({value.name: value for value in facts.outputs}, definite, read, shapes, counts_data)
 
 
 def _format_shape(shape: Sequence[Dim]) -> str:

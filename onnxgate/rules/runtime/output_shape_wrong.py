@@ -37,7 +37,8 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
 
     If no node reads the output, a wrong fixed size is a warning: runtimes return the right shape, and at most log the
     difference. So is an axis that has the name of an input axis but another size, unless the model seems to keep this
-    axis: it is the first axis of both, or at the same place in an input with as many axes.
+    axis: it is at the same place in an input with as many axes, or the first axis of both. The first axis is not kept
+    if the model counts elements, such as the boxes of a detector, and another axis of the output has a wrong name.
     """
     if select_worst_attempts(subject):
         return

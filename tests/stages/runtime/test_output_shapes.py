@@ -16,7 +16,12 @@ Shape = tuple[int, ...]
 
 
 def _contradicts(
-    folder: Path, inputs: dict[str, tuple[tuple[Dim, ...] | None, Shape]], output: ValueInfo, shape: Shape
+    folder: Path,
+    inputs: dict[str, tuple[tuple[Dim, ...] | None, Shape]],
+    output: ValueInfo,
+    shape: Shape,
+    *,
+    counts_data: bool = False,
 ) -> WrongShape | None:
     """Return how the output's shape contradicts the declared shapes."""
     paths = {}
@@ -26,7 +31,8 @@ def _contradicts(
     values = tuple(ValueInfo(name, "tensor(float)", dims) for name, (dims, _) in inputs.items())
     facts = ModelFacts("m.onnx", "", 0, 8, {}, "", values, (output,), {}, ())
     case = InputCase(name="c", origin="generated", inputs=paths)
-    return read_declared_outputs(facts, case).find_contradiction("y", np.zeros(shape, np.float32))
+    declared = read_declared_outputs(facts, case, counts_data=counts_data)
+    return declared.find_contradiction("y", np.zeros(shape, np.float32))
 
 
 def _y(*dims: Dim, type: str = "tensor(float)") -> ValueInfo:
@@ -153,3 +159,17 @@ def test_axis_that_the_model_seems_to_keep(tmp_path: Path) -> None:
     assert not same.misnamed
     assert other is not None
     assert other.misnamed
+
+
+@pytest.mark.parametrize(
+    ("counts_data", "dims", "misnamed"),
+    [(True, ("batch", "time", 2), True), (False, ("batch", "time", 2), False), (True, ("batch", "found", 2), False)],
+)
+def test_first_axis_that_counts_elements(
+    tmp_path: Path, counts_data: bool, dims: tuple[Dim, ...], misnamed: bool
+) -> None:
+    """The number of items has the name of an input axis by mistake if the next axis does as well."""
+    wrong = _contradicts(tmp_path, X, _y(*dims), (1, 5, 2), counts_data=counts_data)
+
+    assert wrong is not None
+    assert wrong.misnamed == misnamed
