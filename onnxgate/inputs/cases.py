@@ -22,6 +22,7 @@ from onnxgate.inputs.axis_sizes import (
     element_type,
     list_guessed_axes,
     list_leading_axes,
+    list_named_axes,
     list_size_settings,
     resolve_shape,
 )
@@ -267,6 +268,13 @@ class CaseGenerator:
             return find_role(value, self._inputs, self._graph, sizes, runs)
 
         return ChoiceSearch(branches, self._graph, self._inputs, roles, draw, find_partial_role)
+
+    def list_plain_integers(self) -> tuple[str, ...]:
+        """Return the integer inputs with one element whose values have no known meaning."""
+        sizes = dict.fromkeys(list_named_axes(self._inputs), 1)
+        single = (value for value in self._inputs if all(dim == 1 for dim in value.shape or ()))
+        integers = (value for value in single if "int" in element_type(value))
+        return tuple(value.name for value in integers if isinstance(self._find_role(value, sizes), PlainRole))
 
     def write(self, cases: Sequence[PlannedCase], folder: Path) -> tuple[InputCase, ...]:
         """Write the arrays of the cases to `folder` as `.npy` files."""

@@ -24,7 +24,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.gate.execution import branch_retries, size_search
+from onnxgate.gate.execution import branch_retries, size_search, value_search
 from onnxgate.gate.execution.benchmark import Benchmarks
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader
 from onnxgate.gate.execution.input_callables import call_inputs
@@ -252,14 +252,17 @@ class _Executor:
         if found.settings:
             started = self._restart(started, generator.try_write(found.list_cases(generator), self._folder()))
             ran = _collect_runs(started)
+        eager, sizes = started.sourced.eager, model.settings.sizes
+        if cases := value_search.find_cases(reading.facts, sizes, generator, ran, eager, attempt):
+            return self._restart(started, generator.try_write(cases, self._folder()))
         replaced = branch_retries.find_replacements(reading, model, generator, ran, started.sourced.eager, attempt)
         if not replaced:
             return started
-        cases: list[InputCase] = []
+        kept: list[InputCase] = []
         for case in started.prepared.fed.cases:
             others = replaced.get(case.name)
-            cases += [case] if others is None else generator.try_write(others, self._folder())
-        return self._restart(started, tuple(cases))
+            kept += [case] if others is None else generator.try_write(others, self._folder())
+        return self._restart(started, tuple(kept))
 
     def _restart(self, started: StartedModel, cases: tuple[InputCase, ...]) -> StartedModel:
         """Run the model and its source on other cases."""

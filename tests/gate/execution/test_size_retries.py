@@ -56,6 +56,9 @@ g (float[batch, samples] x, int64 sr) => (float[batch, samples] y) <int64 k = {1
                else_branch = b () => (float[batch, samples] w) { w = Neg(x) }> }"""
 ABOVE = RATE.replace("Equal", "Greater").replace("16000", "10000")
 
+SIDE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, samples] x, int32 side) => (float[batch, samples] y) { s = Cast<to = 1>(side) y = Mul(x, s) }"""
+
 Takes = Callable[[str, Mapping[str, int]], bool]
 
 
@@ -363,6 +366,34 @@ def test_another_value_runs_the_branch(tmp_path: Path) -> None:
 
     assert done.step.undone == ()
     assert {name for name in _judged(done)[NEW] if "sr" in name} == {"sizes batch=1 samples=1600 with sr=22050"}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "expected"),
+    [
+        ((64, 1600), {"sizes batch=1 samples=1600 with side=64", "sizes batch=3 samples=1600 with side=64"}),
+        ((512, 64), {"sizes batch=64 samples=64 with side=512", "sizes batch=128 samples=128 with side=512"}),
+        ((7, 8), {"sizes batch=1 samples=1600", "sizes batch=3 samples=1600", "sizes batch=1 samples=2400"}),
+    ],
+)
+def test_larger_integer_is_tried(tmp_path: Path, accepted: tuple[int, int], expected: set[str]) -> None:
+    """A shape may be computed from an integer, for which small values are invalid at all sizes."""
+
+    def accepts(case: InputCase) -> bool:
+        return case.chosen.get("side") == accepted[0] and case.sizes["samples"] in (accepted[1], 2 * accepted[1])
+
+    done, _ = _execute(tmp_path, lambda _, __: True, model=SIDE, chosen=accepts)
+
+    assert _judged(done)[NEW] == expected
+    assert bool(done.step.undone) == (accepted == (7, 8))
+
+
+def test_integer_is_not_changed_if_a_case_ran(tmp_path: Path) -> None:
+    """The failure of another case is caused by its sizes."""
+    done, host = _execute(tmp_path, lambda _, sizes: sizes["batch"] == 1, model=SIDE)
+
+    assert {name for cases in host.jobs for name in cases[1] if "side" in name} == set()
+    assert "sizes batch=3 samples=1600" in _judged(done)[NEW]
 
 
 def test_a_branch_has_its_own_sizes(tmp_path: Path) -> None:
