@@ -177,6 +177,10 @@ NAMED: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "  u = Transpose<perm = [0, 2, 1]>(t)  y = Add(u, w2) }",
         {"w1": (8, 3, 8, 8), "w2": (1, 49, 8)},
     ),
+    "flattened": (
+        "(float[batch, 3, h, w] x) => (float[batch, d] y) { f = Flatten(x)  y = MatMul(f, w1) }",
+        {"w1": (2352, 4)},
+    ),
     "blocks": ("(float[batch, time] x) => (float[batch, n, 128] y) { y = Reshape(x, b) }", {}),
     "positions": (
         "(int64[batch, seq] x) => (float[batch, seq, 4] y) { e = Gather(w1, x)  l = Shape<start = 1, end = 2>(x)"
@@ -214,12 +218,17 @@ def test_single_sizes_of_named_axes(command: Repository, tmp_path: Path) -> None
             "warning",
             f"runs at {at} but fails at all other tested sizes of {axes}",
         )
-        for name, at, axes in (("features", "seq=20", "`seq`"), ("patches", "h=59 w=59", "`h` and `w`"))
+        for name, at, axes in (
+            ("features", "seq=20", "`seq`"),
+            ("flattened", "h=28 w=28", "`h` and `w`"),
+            ("patches", "h=59 w=59", "`h` and `w`"),
+        )
     }
 
     (made.folder / "onnxgate.toml").write_text(
         (made.folder / "onnxgate.toml").read_text()
         + '[[model]]\npath = "models/features.onnx"\nsizes = { seq = [20] }\n'
+        + '[[model]]\npath = "models/flattened.onnx"\nsizes = { h = [28], w = [28] }\n'
         + '[[model]]\npath = "models/patches.onnx"\nsizes = { h = [56], w = [56] }\n'
     )
     assert made.report("--stage", "runtime", status=0)["findings"] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,10 @@ from onnxgate.inputs.axis_sizes import (
     list_guessed_axes,
     list_leading_axes,
     name_axes,
+    resolve_shape,
     vary_setting,
 )
+from onnxgate.inputs.branches import BRANCH_FAULTS, BranchGraph
 from onnxgate.inputs.dataflow import DataflowGraph
 from onnxgate.inputs.recurrent_states import AxisKind, find_origins, find_state_axes
 from onnxgate.inputs.size_corrections import Corrections, list_corrections
@@ -195,10 +198,29 @@ class _SizeSearch:
         else:
             yield from self._select([multiplied])
         yield from self._select(self._take_corrections())
+        yield from self._select(self._list_product_settings(results[0][0].sizes))
         yield from self._select(self._list_weight_settings(multiplied))
         for setting in list_alternative_settings(self._facts.inputs, self._sizes, self._states):
             yield from self._select([setting])
             yield from self._select(self._take_corrections())
+
+    def _list_product_settings(self, base: dict[str, int]) -> list[dict[str, int]]:
+        """Return settings for the first `MatMul` node whose data, such as a flattened image, does not fit its weight.
+
+        The error text of this operator does not contain the sizes.
+        """
+        shapes: Mapping[str, Sequence[int]] = {}
+        with suppress(*BRANCH_FAULTS):
+            shapes = BranchGraph(self._graph.model).infer_shapes(
+                {value.name: resolve_shape(value, base) for value in self._facts.inputs}
+            )
+        for node in self._graph.nodes(("MatMul",)):
+            data, weight = shapes.get(node.input[0], ()), self._graph.dims(node.input[1]) or ()
+            if data and len(weight) > 1 and isinstance(weight[-2], int) and data[-1] != weight[-2]:
+                text = f"Got: {data[-1]} Expected: {weight[-2]}"
+                kinds = list_corrections(text, base, self._guessed)
+                return [setting for kind in kinds for setting in kind][:MAX_WEIGHT_SETTINGS]
+        return []
 
     def _list_weight_settings(self, base: dict[str, int]) -> list[dict[str, int]]:
         """Return settings with the sizes of weights, since some error texts do not contain them."""
