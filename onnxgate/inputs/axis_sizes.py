@@ -6,7 +6,7 @@ import ast
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -192,7 +192,7 @@ def _find_axis_positions(name: str, inputs: Sequence[ValueInfo], states: StateAx
 
 
 def _is_formula(name: str, names: Sequence[str]) -> bool:
-    tree = parse_formula(name)
+    tree = parse_formula(_expand_total(name, names))
     used = list_formula_names(tree) if tree is not None else set()
     return bool(used) and name not in used and used <= set(names)
 
@@ -206,6 +206,19 @@ MAX_FORMULA_LENGTH = 200
 """Maximum number of characters in a formula; longer names are not parsed. This also limits nested parentheses."""
 MAX_AXIS_SIZE = 2**63 - 1
 """Maximum size of an axis."""
+
+
+def _expand_total(name: str, names: Iterable[str]) -> str:
+    """Return the sum of past and new tokens as a formula if an axis seems to be their total; else its name.
+
+    The other axes must have clear names: one with `past`, and one with `seq`, `cur` or `new`.
+    """
+    if "total" not in name.lower() or name in TOTAL_FORMULAS:
+        return name
+    others = [other for other in names if other.isidentifier() and "total" not in other.lower()]
+    past = [other for other in others if "past" in other.lower()]
+    new = [other for other in others if other not in past and re.search("seq|cur|new", other.lower())]
+    return f"{past[0]} + {new[0]}" if len(past) == len(new) == 1 else name
 
 
 def parse_formula(name: str) -> ast.expr | None:
@@ -330,5 +343,7 @@ def resolve_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
 
     Formulas are evaluated; an unknown size is treated as 1.
     """
-    size = dim if isinstance(dim, int) else sizes.get(dim, compute_formula(dim, sizes))
+    if isinstance(dim, int):
+        return dim
+    size = sizes[dim] if dim in sizes else compute_formula(_expand_total(dim, sizes), sizes)
     return 1 if size is None else size

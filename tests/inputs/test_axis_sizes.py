@@ -101,6 +101,25 @@ def test_sum_is_computed_from_its_terms() -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "is_sum"),
+    [
+        (("past", "sequence", "total"), True),
+        (("past_len", "cur_len", "total_len"), True),
+        (("past", "width", "total"), False),
+        (("time", "sequence", "total"), False),
+        (("past", "seq_a", "seq_b", "total"), False),
+        (("past", "sequence", "keys"), False),
+    ],
+)
+def test_total_of_past_and_new_tokens(names: tuple[str, ...], is_sum: bool) -> None:
+    """An axis named as the total is the sum if it is clear which other axes are meant."""
+    inputs = [_value(name, "batch", 4, name, type="tensor(int64)") for name in names]
+    first = list_size_settings(inputs, {names[0]: [5]})[0]
+
+    assert first[names[-1]] == (5 + first[names[1]] if is_sum else 8)
+
+
+@pytest.mark.parametrize(
     ("name", "size"),
     [("2*s0 + 1", 7), ("s0//2", 1), ("s0 - 1", 2), ("s0 - 9", 0), ("s0//0", 1), ("other + 1", 1), ("s0 +", 1)],
 )
