@@ -161,6 +161,7 @@ class _OutputComparer:
     by_design: set[str] = field(default_factory=set)  # reasons that do not make the check undecided
     covered: set[tuple[str, str, str]] = field(default_factory=set)  # (runtime, case, output) compared with the source
     uncertain: set[str] = field(default_factory=set)  # outputs with too few labels for a verdict
+    nan: dict[str, dict[str, None]] = field(default_factory=dict)  # output -> cases with only NaN
     negligible: dict[tuple[PairKind, str], str] = field(default_factory=dict)  # outputs that zeros would match
     significant: set[tuple[PairKind, str]] = field(default_factory=set)  # outputs that are significant in some case
     ranked: RankedComparison = field(init=False)
@@ -171,6 +172,7 @@ class _OutputComparer:
 
     def evidence(self) -> ParityEvidence:
         """Return the comparisons and the incomplete checks."""
+        self._report_nan()
         self.reasons |= dict.fromkeys(self.ranked.notes, ("", ""))
         self.by_design |= self.ranked.notes.keys()
         for reason, cause in self.ranked.hollow.items():
@@ -181,6 +183,16 @@ class _OutputComparer:
             )
             for reason, (hint, cause) in self.reasons.items()
         )
+
+    def _report_nan(self) -> None:
+        """Report outputs without numbers, all those with the same cases together."""
+        by_cases: dict[tuple[str, ...], list[str]] = {}
+        for output, cases in self.nan.items():
+            by_cases.setdefault(tuple(cases), []).append(output)
+        for cases, outputs in by_cases.items():
+            of = f"output{'s' if len(outputs) > 1 else ''} {join_quoted(outputs)}"
+            reason = f"{of} cannot be compared: all elements are NaN in both results with {join_quoted(cases)}"
+            self.miss(f"nan {' '.join(outputs)}", reason, REAL_INPUTS_HINT)
 
     def miss(self, cause: str, reason: str, hint: str = "") -> None:
         """Record why a comparison is missing. `cause` is the stable name of the reason, see `IncompleteCheck`."""
@@ -348,8 +360,7 @@ class _OutputComparer:
         array, expected = load_array(candidate), load_array(reference)
         if are_both_nan(array, expected):
             if key not in self.model.not_finite:
-                reason = f"output `{output}` of `{case}` cannot be compared: all elements are NaN in both results"
-                self.miss(f"nan {output} {case}", reason, REAL_INPUTS_HINT)
+                self.nan.setdefault(output, {})[case] = None
             return
         difference = measure_difference(self.model, key, level, pair, array, expected)
         if difference.note == TOO_FEW_LABELS:

@@ -317,9 +317,8 @@ def test_nan_on_both_sides_is_not_compared(tmp_path: Path) -> None:
     found, undone = _gather(PLAIN, jobs, {NAME: saved(tmp_path, blank, blank)})
 
     assert found == []
-    assert [entry.reason for entry in undone] == [
-        f"output `{name}` of `{NAME}` cannot be compared: all elements are NaN in both results" for name in "yz"
-    ]
+    reason = f"outputs `y`, `z` cannot be compared: all elements are NaN in both results with `{NAME}`"
+    assert [(reason, "nan y z")] == [(entry.reason, entry.cause) for entry in undone]
 
 
 def test_output_near_zero_is_not_checked(tmp_path: Path) -> None:
