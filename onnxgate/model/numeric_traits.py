@@ -32,11 +32,15 @@ QUANTIZED_OPERATORS = frozenset(
 """Operators that quantize. A difference of one quantization step is acceptable, and may grow in later nodes."""
 
 
+_HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
 @dataclass(frozen=True, slots=True)
 class NumericTraits:
     """Numeric traits of a model.
 
-    `half` means that some nodes compute with 16-bit floats. `quantized` contains the quantizing operators, `random` the
+    `half` means that some nodes compute with 16-bit floats; to round numbers to 16 bits, and to convert them back, is
+    not enough. `quantized` contains the quantizing operators, `random` the
     random operators that affect an output, and `random_outputs` the affected outputs.
     """
 
@@ -56,17 +60,33 @@ class NumericTraits:
 
 def detect_numeric_traits(facts: ModelFacts, model: ModelView) -> NumericTraits:
     """Detect the numeric traits of a model from its operators and types."""
-    casts = (node for node in model.nodes() if node.operator[1] == "Cast")
     drawn = find_random_outputs(model)
-    types = {tensor.data_type for _, tensor in model.tensors}
-    types |= {attribute.i for node in casts for attribute in node.attributes if attribute.name == "to"}
+    types = {tensor.data_type for _, tensor in model.tensors} | _find_half_casts(model)
     return NumericTraits(
-        half=not types.isdisjoint((TensorProto.FLOAT16, TensorProto.BFLOAT16)),
+        half=not types.isdisjoint(_HALF_TYPES),
         bfloat16=TensorProto.BFLOAT16 in types,
         random=tuple(sorted(frozenset().union(*drawn.values()))),
         random_outputs=frozenset(drawn),
         quantized=tuple(sorted(name for name in facts.operators if name in QUANTIZED_OPERATORS)),
     )
+
+
+def _find_half_casts(model: ModelView) -> set[int]:
+    """Return the 16-bit types that numbers are cast to, except if they are only cast back."""
+    targets = {
+        id(node): attribute.i
+        for node in model.nodes()
+        if node.operator[1] == "Cast"
+        for attribute in node.attributes
+        if attribute.name == "to"
+    }
+    computing = (node for node in model.nodes() if targets.get(id(node), TensorProto.FLOAT16) in _HALF_TYPES)
+    used = {name for node in computing for name in node.inputs}
+    graphs = (graph for node in model.nodes() for graph in node.graphs)
+    used |= {value.name for graph in (model.graphs[0], *graphs) for value in graph.proto.output}
+    used |= {name for function in model.functions for name in function.proto.output}
+    casts = (node for node in model.nodes() if targets.get(id(node)) in _HALF_TYPES)
+    return {targets[id(node)] for node in casts if not used.isdisjoint(node.outputs)}
 
 
 RANDOM_OPERATORS = frozenset(

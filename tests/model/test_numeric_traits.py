@@ -29,7 +29,15 @@ def _of(tmp_path: Path, text: str) -> NumericTraits:
     ("text", "expected"),
     [
         ("g (float[N] x) => (float[N] y) { y = Relu(x) }", NumericTraits()),
-        ("g (float[N] x) => (float[N] y) { h = Cast<to = 10>(x)  y = Cast<to = 1>(h) }", NumericTraits(half=True)),
+        ("g (float[N] x) => (float[N] y) { h = Cast<to = 10>(x)  y = Cast<to = 1>(h) }", NumericTraits()),
+        (
+            "g (float[N] x) => (float[N] y) { h = Cast<to = 10>(x)  e = Exp(h)  y = Cast<to = 1>(e) }",
+            NumericTraits(half=True),
+        ),
+        (
+            "g (float[N] x) => (float[N] y, float16[N] h) { h = Cast<to = 10>(x)  y = Cast<to = 1>(h) }",
+            NumericTraits(half=True),
+        ),
         ("g (float16[N] x) => (float16[N] y) <float16 w = {1}> { y = Add(x, w) }", NumericTraits(half=True)),
         (
             "g (float[N] x) => (float[N] y) { y = RandomNormalLike(x) }",
