@@ -69,6 +69,7 @@ class ExportDetails(msgspec.Struct, frozen=True, kw_only=True):
     mutated: tuple[str, ...] = ()  # buffers that a call changes
     remembers: bool = False  # whether a second call with the same inputs returned different outputs
     fixed: tuple[BakedConstant, ...] = ()
+    constants: tuple[str, ...] = ()  # arguments in `dynamic_shapes` that are not tensors
     recurrent: dict[
         str, int
     ] = {}  # recurrent layer, such as "`encoder` (`nn.LSTM`)" -> its sequence length in the example

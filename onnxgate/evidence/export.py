@@ -97,6 +97,7 @@ class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True):
     mutated: tuple[str, ...] = ()  # buffers that a call changes
     remembers: bool = False  # a second call returns different outputs
     fixed: tuple[FixedValue, ...] = ()
+    constants: tuple[str, ...] = ()  # arguments in `dynamic_shapes` that are not tensors
     recurrent: dict[str, int] = {}  # recurrent layer -> its sequence length in the example
 
     def suggest_for_length(self, length: int | None) -> str:

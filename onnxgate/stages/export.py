@@ -356,6 +356,7 @@ def _describe_source(details: ExportDetails) -> SourceBehaviour:
         returned=details.leaves,
         mutated=details.mutated,
         remembers=details.remembers,
+        constants=details.constants,
         recurrent=details.recurrent,
         fixed=tuple(
             FixedValue(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from onnxgate.core.findings import Hit, Level
+from onnxgate.core.text import join_phrases
 from onnxgate.evidence.export import LostAxis, Reexport
 from onnxgate.rules.definition import rule
 
@@ -24,10 +25,22 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     - In `forward`, use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.
     - List the axes in `dynamic_shapes`, and use example inputs of size 2 or more on these axes.
     """
+    renamed = [dim for dim in subject.interface.lost_axes if dim.renamed]
+    if renamed:
+        message, fix = _describe_renamed_axes(renamed, subject.behaviour.constants)
+        yield Hit(
+            subject.place,
+            f"export with `{subject.source}`: {message}",
+            model=subject.model,
+            fix=fix,
+            level=Level.WARNING,
+            identity="renamed axes",
+        )
     for dim in subject.interface.lost_axes:
+        if dim.renamed:
+            continue
         message, fix = _describe_lost_axis(dim)
-        # Several sizes are still supported.
-        is_narrow = bool(dim.renamed) or (dim.lowest is not None and dim.lowest != dim.highest)
+        is_narrow = dim.lowest is not None and dim.lowest != dim.highest  # several sizes are still supported
         yield Hit(
             subject.place,
             f"export with `{subject.source}`: {message}",
@@ -38,17 +51,32 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
         )
 
 
+def _describe_renamed_axes(renamed: Sequence[LostAxis], constants: Sequence[str]) -> tuple[str, str]:
+    names: dict[str, list[str]] = {}  # requested name -> names in the file
+    for dim in renamed:
+        names.setdefault(dim.name, []).append(dim.renamed)
+    first, written = renamed[0], {name for group in names.values() for name in group}
+    message = (
+        f"axis {first.axis} of input `{first.value}` is named `{first.renamed}` in the file instead of `{first.name}`"
+    )
+    if len(renamed) > 1:
+        pairs = [f"`{name}` is {_join_quoted(dict.fromkeys(group))}" for name, group in names.items()]
+        message = f"dynamic axes have other names in the file: {'; '.join(pairs)}"
+    if constants:
+        return message, (
+            f"set {_join_quoted(constants)} inside the module instead of passing it as an argument; "
+            "PyTorch keeps the names of axes only if all arguments in `dynamic_shapes` are tensors"
+        )
+    used = f"`{first.renamed}`" if len(written) == 1 else "the names in the file"
+    return message, f"use {used} in the model's `sizes`, or give all axes that must have equal sizes the same name"
+
+
 def _describe_lost_axis(dim: LostAxis) -> tuple[str, str]:
     axis = f"axis {dim.axis}" + (f" (`{dim.name}`)" if dim.name else "")
     if dim.role == "value":
         return (
             f"{axis} of `{dim.value}` should be dynamic, but the file has no input or output with this name",
             "in `dynamic_axes`, use the names from `input_names` and `output_names`",
-        )
-    if dim.renamed:
-        return (
-            f"axis {dim.axis} of input `{dim.value}` is named `{dim.renamed}` in the file instead of `{dim.name}`",
-            f"use `{dim.renamed}` in the model's `sizes`, or give all axes that must have equal sizes the same name",
         )
     if dim.lowest is not None:
         sizes = f"sizes of at least {dim.lowest}" if dim.highest is None else f"sizes {dim.lowest}–{dim.highest}"
@@ -70,3 +98,7 @@ def _describe_lost_axis(dim: LostAxis) -> tuple[str, str]:
         f"{axis} of {dim.role} `{dim.value}` should be dynamic but has fixed size {dim.size} in the file",
         "compute sizes from `x.shape` instead of constants, and use an example input of size 2 or more on this axis",
     )
+
+
+def _join_quoted(names: Iterable[str]) -> str:
+    return join_phrases([f"`{name}`" for name in names])

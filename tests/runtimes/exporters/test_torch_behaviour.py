@@ -149,6 +149,36 @@ def test_registered_class_as_input(project: Asker) -> None:
     assert [run["failure"] for run in result["eager"]] == [None, None]
 
 
+FLAG = """
+    import torch
+
+    class M(torch.nn.Module):
+        def forward(self, x, flag=True):
+            return x * 2 if flag else x
+
+    def build():
+        shapes = {"x": {0: "batch"}, "flag": None}
+        return {"model": M(), "args": (), "kwargs": {"x": torch.ones(2, 4), "flag": True}, "dynamic_shapes": shapes}
+
+    def build_without_flag():
+        return {**build(), "kwargs": {"x": torch.ones(2, 4)}, "dynamic_shapes": {"x": {0: "batch"}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "constants", "keeps_name"), [("build", ["flag"], False), ("build_without_flag", [], True)]
+)
+def test_arguments_that_are_not_tensors(project: Asker, source: str, constants: list[str], keeps_name: bool) -> None:
+    """PyTorch does not rename axes if `dynamic_shapes` has an entry for an argument that is not a tensor."""
+    project.write("m.py", FLAG)
+    result = project.ask(f"m.py:{source}", float64=False)
+    axis = onnx.load(result["model"]).graph.input[0].type.tensor_type.shape.dim[0].dim_param
+
+    assert result["failure"] is None
+    assert result["details"]["constants"] == constants
+    assert (axis == "batch") == keeps_name
+
+
 LAZY = """
     import torch
     from torch.utils import _pytree

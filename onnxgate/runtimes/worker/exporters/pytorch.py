@@ -112,6 +112,7 @@ def _try_export(
 
         axes = torch_behaviour.find_requested_axes(recipe, call)
         details.update(_requested_details(recipe, call, axes))
+        details["constants"] = torch_behaviour.list_constant_arguments(recipe, call)
         details["recurrent"] = torch_behaviour.find_recurrent_layers(copied) if recipe.dynamo and axes else {}
         fixed = []  # number arguments, which torch.export writes into the graph as constants
         for name, position in torch_behaviour.leaves_by_parameter(call).items() if recipe.dynamo else ():

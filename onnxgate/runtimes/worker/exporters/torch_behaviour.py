@@ -248,6 +248,19 @@ def leaves_by_parameter(call: ModuleCall) -> Dict[str, Any]:
         return {}
 
 
+def list_constant_arguments(recipe: SourceResult, call: ModuleCall) -> List[str]:
+    """Return the arguments in `dynamic_shapes` that are not tensors, and therefore not inputs of the file.
+
+    With such arguments, the exporter does not rename axes. Source: `create_rename_mapping` of torch 2.13.
+    """
+    spec = recipe.dynamic_shapes if recipe.dynamo else None
+    if not isinstance(spec, (Mapping, list, tuple)):
+        return []
+    names = leaves_by_parameter(call).items()
+    leaves = [(name, value) for name, value in names if isinstance(value, int) and value not in call.tensors]
+    return [name for name, _ in leaves if not isinstance(spec, Mapping) or name in spec]
+
+
 def _fill_structure(spec: Any, leaves: Iterator[Any]) -> Any:
     """Return the structure of arguments with these leaves.
 
