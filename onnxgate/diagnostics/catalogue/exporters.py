@@ -347,6 +347,11 @@ _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporte
         "contains the package",
     ),
     ExportErrorCause(
+        r"^RuntimeError: operator (torchvision|torchaudio)::\w+ does not exist",
+        "install a release of torchvision and torchaudio that fits PyTorch in the toolchain's environment; "
+        "the installed releases do not match",
+    ),
+    ExportErrorCause(
         r"^AttributeError: module 'onnx_ir' has no attribute",
         "install onnxscript 0.6 or newer in the toolchain's environment; the installed version does not match onnx-ir",
     ),

@@ -229,3 +229,11 @@ def _weights(result: dict[str, object]) -> list[float]:
     assert result["eager"] == []
     (weight,) = onnx.load(str(result["model"])).graph.initializer
     return [float(value) for value in numpy_helper.to_array(weight)]
+
+
+def test_package_that_does_not_fit_pytorch() -> None:
+    """The code of the source is right; PyTorch and torchvision are of different releases."""
+    cause = find_cause("RuntimeError", "operator torchvision::nms does not exist", "")
+
+    assert cause is not None
+    assert "install a release of torchvision" in cause.advice
