@@ -187,8 +187,8 @@ class _OutputComparer:
     def _report_nan(self) -> None:
         """Report outputs without numbers, all those with the same cases together."""
         by_cases: dict[tuple[str, ...], list[str]] = {}
-        for output, cases in self.nan.items():
-            by_cases.setdefault(tuple(cases), []).append(output)
+        for output, nan_cases in self.nan.items():
+            by_cases.setdefault(tuple(nan_cases), []).append(output)
         for cases, outputs in by_cases.items():
             of = f"output{'s' if len(outputs) > 1 else ''} {join_quoted(outputs)}"
             reason = f"{of} cannot be compared: all elements are NaN in both results with {join_quoted(cases)}"
