@@ -166,6 +166,7 @@ class Export(Message, frozen=True, kw_only=True, tag="export", tag_field="kind")
     float64: bool = True
     half_weights: tuple[str, ...] = ()  # SHA-256 of float16 weights in the model; rounded in the source for `float64`
     eager: bool = True  # False: only the file is needed
+    selections: bool = False  # PyTorch: `eager` has values and indices of each `topk` and `sort` after the outputs
     seed: int = 0  # seed of all random number generators
     committed: str = ""  # absolute path of the model that the export is compared with; may not exist
 

@@ -16,6 +16,9 @@ IN_FLOAT32 = "in float32"
 """Detail of differences of a float16 model that was computed in float32, on the newest runtime only."""
 """Value of `Comparison.reference` for outputs that are compared with the outputs of the source."""
 
+SELECTED = "selected"
+"""Note for a comparison of scores by which items are selected, instead of an output that depends on the selection."""
+
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """An additional measured value of an output, such as its cosine similarity. `bound` is None if it has no limit."""
@@ -47,7 +50,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     bound_from: Literal["config", "lock", "type", "measured"]
     detail: str = ""  # "shape (2, 10) instead of (1, 10)", "at [0, 3]: 1.25 instead of 0.5"
     figures: tuple[Figure, ...] = ()  # additional metrics of mismatches and of quantized outputs
-    compared: str = ""  # value that was compared instead of a saturated output: the input of its activation
+    compared: str = ""  # value that was compared instead: the input of a saturated activation, or scores of items
     note: str = ""  # elements excluded from the comparison, and the reason
 
 

@@ -291,7 +291,11 @@ def _measure_size(items: Array) -> Array:
 
 
 def _find_scores(lists: Sequence[Array], columns: Sequence[str], bounds: Sequence[ItemBound]) -> int | None:
-    """Return the column of the scores: the only one that never increases, or the one with the name of a score."""
+    """Return the column of the scores, which never increase: one with the name of a score, or the first that varies.
+
+    If all scores are equal, no column varies and the order of the items is arbitrary. The scores are then an output
+    with one value per item.
+    """
     if lists[0].shape[1] < 2:
         return None
     found = [
@@ -301,4 +305,5 @@ def _find_scores(lists: Sequence[Array], columns: Sequence[str], bounds: Sequenc
     ]
     named = [column for column in found if any(word in columns[column].lower() for word in ("score", "conf", "prob"))]
     varied = [column for column in found if (lists[0][:, :1, column] > lists[0][:, -1:, column]).any()]
-    return next(iter((*named, *varied)), None)
+    single = [column for column in found if columns.count(columns[column]) == 1]
+    return next(iter((*named, *varied, *single)), None)

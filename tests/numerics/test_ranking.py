@@ -155,6 +155,22 @@ def test_order_of_equal_scores_is_ignored() -> None:
     assert agreement.matched == 6
 
 
+@pytest.mark.parametrize("has_equal_scores", [True, False])
+def test_order_of_only_equal_scores_is_ignored(has_equal_scores: bool) -> None:
+    """If all scores are equal, the order is arbitrary; equal coordinates or labels are no scores."""
+    reference = detections()
+    reference["boxes"][:, 0] = 0
+    reference["labels"] = np.zeros(6, np.int64)
+    reference["scores"] = np.full(6, 0.2, np.float32) if has_equal_scores else np.arange(6, dtype=np.float32)
+    layout = find_layout(reference, AXES)
+    assert layout is not None
+    candidate = pick(reference, 3, 1, 0, 2, 5, 4)
+    agreement = compare_items(layout, candidate, reference, BOUNDS, lambda _: ())
+
+    assert agreement is not None
+    assert has_equal_scores == (agreement.wrong == 0)
+
+
 def test_equal_scores_replace_each_other() -> None:
     """Items with equal scores may be selected or not."""
     every = {**detections(8), "scores": np.array([0.9, 0.8, *[0.5] * 6], np.float32)}

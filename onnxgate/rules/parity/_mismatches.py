@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, OnRuntime, Relation
 from onnxgate.core.text import join_quoted
-from onnxgate.evidence.parity import IN_FLOAT32, Comparison, Difference, find_mismatches, find_worst
+from onnxgate.evidence.parity import IN_FLOAT32, SELECTED, Comparison, Difference, find_mismatches, find_worst
 
 BOUND_SOURCES = {
     "config": "set in the config",
@@ -110,7 +110,8 @@ def describe_worst(comparison: Comparison) -> str:
     levels = {mismatch.optimization for mismatch in mismatches}
     others = {difference.optimization for difference in comparison.differences} - levels
     at_level = f" (only with optimization `{min(levels)}`)" if others else ""
-    before = f" in `{mismatch.compared}`, before it saturates," if mismatch.compared else ""
+    use = "by which items are selected" if mismatch.note == SELECTED else "before it saturates"
+    before = f" in `{mismatch.compared}`, {use}," if mismatch.compared else ""
     return f"{_describe_difference(mismatch)}{before} with `{mismatch.case}`{at_level}"
 
 

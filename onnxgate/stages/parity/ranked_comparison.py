@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[Any]]
 
+ILL_CONDITIONED = "ill-conditioned "
+"""Start of the cause of an incomplete check of outputs that rounding errors determine; their names follow."""
+UNSTABLE = "unstable "
+"""Start of the cause of a note about items that were not compared; the names of the outputs follow."""
 Paths = Mapping[str, str]  # output -> path of its .npy file
 RunNearby = Callable[[str, str, str, int], Sequence[Paths]]
 """Returns runs of a case on a runtime at an optimization level. The last argument is the level of noise."""
@@ -35,7 +39,7 @@ class RankedComparison:
 
     model: ParityModel
     run_nearby: RunNearby | None
-    notes: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)  # notes -> cause
     hollow: dict[str, str] = field(default_factory=dict)  # reasons why almost no item could be compared -> cause
 
     def settle(
@@ -93,7 +97,7 @@ class RankedComparison:
             left, differing = min(counts)
             if not left:
                 elements = f"{differing} of {ours[name].size} elements of output `{name}`"
-                self.notes[f"{elements} change with rounding errors and were not compared"] = None
+                self.notes[f"{elements} change with rounding errors and were not compared"] = ""
                 settled[name] = msgspec.structs.replace(
                     difference, agrees=True, value=0.0, detail="", figures=(_unstable(differing),)
                 )
@@ -113,13 +117,13 @@ class RankedComparison:
         if agreement.is_hollow:
             verb = "are" if len(outputs) > 1 else "is"
             reason = "rounding errors decide which items are selected, so they could not be compared"
-            self.hollow[f"{of} {verb} ill-conditioned: {reason}"] = f"ill-conditioned {' '.join(outputs)}"
+            self.hollow[f"{of} {verb} ill-conditioned: {reason}"] = f"{ILL_CONDITIONED}{' '.join(outputs)}"
         elif agreement.unstable:
             score = "" if agreement.top_score is None else f" (scores up to {agreement.top_score:.3g})"
             self.notes[
                 f"{agreement.unstable} of {pluralize(agreement.items, 'item')} of {of} change with rounding errors"
                 f"{score} and were not compared"
-            ] = None
+            ] = f"{UNSTABLE}{' '.join(outputs)}"
 
 
 def _replace_difference(difference: Difference, agreement: ItemAgreement) -> Difference:

@@ -173,7 +173,7 @@ class _OutputComparer:
     def evidence(self) -> ParityEvidence:
         """Return the comparisons and the incomplete checks."""
         self._report_nan()
-        self.reasons |= dict.fromkeys(self.ranked.notes, ("", ""))
+        self.reasons |= {note: ("", cause) for note, cause in self.ranked.notes.items()}
         self.by_design |= self.ranked.notes.keys()
         for reason, cause in self.ranked.hollow.items():
             self.miss(cause, reason, f"{REAL_INPUTS_HINT}, and use trained weights")

@@ -795,6 +795,33 @@ def test_eager_only(project: Asker) -> None:
     assert result["eager64"] == []
 
 
+def test_selections_follow_the_outputs(project: Asker) -> None:
+    """With `selections`, values and indices of each `topk` and `sort` follow the outputs, in the order of execution."""
+    project.write(
+        "ranked.py",
+        """
+        import torch
+
+        class Ranked(torch.nn.Module):
+            def forward(self, x):
+                best = torch.topk(x, 2).indices
+                return x[torch.argsort(x)][best]
+
+        def build():
+            return Ranked(), (torch.tensor([3.0, 1.0, 2.0]),)
+        """,
+    )
+    result = project.ask("ranked.py:build", export=False, float64=False, selections=True)
+
+    assert [output.tolist() for output in outputs(result, "eager", 0)] == [
+        [1.0, 3.0],
+        [3.0, 2.0],
+        [0, 2],
+        [1.0, 2.0, 3.0],
+        [1, 2, 0],
+    ]
+
+
 def test_export_that_leaves_traces_in_the_module(project: Asker) -> None:
     """The eager outputs come from a copy that the export has not modified."""
     project.write(

@@ -2,9 +2,9 @@
 
 This is the parity stage of one model. Most models need no runs in addition to those of the runtime stage. The others
 are in modules of their own: rounding errors if an output exceeds a default tolerance (`noise`), slightly changed inputs
-for ranked outputs (`nearby_runs`), the input of an activation instead of its output (`saturated_outputs`), a float16
-model in float32 (`widened_comparison`), the first differing node (`mismatch_search`), and the float model of a
-quantized one (`float_comparison`).
+for ranked outputs (`nearby_runs`), the items that the source selects (`replayed_selections`), the input of an
+activation instead of its output (`saturated_outputs`), a float16 model in float32 (`widened_comparison`), the first
+differing node (`mismatch_search`), and the float model of a quantized one (`float_comparison`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from onnxgate.gate.execution.parity.float_comparison import FloatComparison, Qua
 from onnxgate.gate.execution.parity.mismatch_search import MismatchSearch, create_searched_model
 from onnxgate.gate.execution.parity.nearby_runs import NearbyRuns
 from onnxgate.gate.execution.parity.noise import NoiseMeter
+from onnxgate.gate.execution.parity.replayed_selections import ReplayedComparison, ReplayedRuns
 from onnxgate.gate.execution.parity.saturated_outputs import SaturatedComparison
 from onnxgate.gate.execution.parity.widened_comparison import WidenedComparison
 from onnxgate.gate.execution.started_models import StartedModel
@@ -65,7 +66,9 @@ class OutputComparer:
         if eager is None:
             saturated = SaturatedComparison(self.extra, self._compare_values)
             more, reasons = saturated.compare(model, file, self.reading.proto, ran, reasons)
-            comparisons = (*comparisons, *more)
+        else:
+            more, reasons = self._compare_replayed(model, ran, reasons)
+        comparisons = (*comparisons, *more)
         unfound: tuple[IncompleteCheck, ...] = ()
         if any(map(find_mismatches, comparisons)):
             searched = create_searched_model(self.settings, started, ran, model.masks)
@@ -138,6 +141,24 @@ class OutputComparer:
         """Compare runs of a copy of a model without a source."""
         compare = partial(parity_stage.collect_evidence, eager=None, unusable=())
         return self._compare_runs(model, file, ran, compare)[1]
+
+    def _compare_replayed(
+        self, model: ParityModel, ran: Sequence[ObservedRun], reasons: tuple[IncompleteCheck, ...]
+    ) -> ParityEvidence:
+        """Compare unstable ranked outputs after selecting the same items as the source."""
+
+        def compare_runs(model: ParityModel, replayed: ReplayedRuns) -> ParityEvidence:
+            nearby = NearbyRuns(self.extra, replayed.path, replayed.cases, model.comparability.half)
+            compare = partial(parity_stage.collect_evidence, eager=replayed.eager, unusable=(), run_nearby=nearby.run)
+            measured, evidence = self._compare_runs(model, replayed.path, replayed.runs, compare)
+            is_unknown = measured.noise is None and any(map(exceeds_default, evidence[0]))
+            return ((), ()) if is_unknown else evidence
+
+        source = self._source
+        if source is None:
+            return (), reasons
+        comparison = ReplayedComparison(self.extra, source, compare_runs)
+        return comparison.compare(model, self._file, self.reading.proto, ran, reasons)
 
     def _compare_widened(self, model: ParityModel, comparisons: Sequence[Comparison]) -> ParityEvidence:
         """Compare a float16 model with its source without most rounding, unless they already differ."""

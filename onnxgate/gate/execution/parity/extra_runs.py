@@ -120,9 +120,14 @@ class SourceRuns:
         return self.run(self.cases, float64=True, half_weights=half_weights)
 
     def run(
-        self, cases: tuple[InputCase, ...], *, float64: bool = False, half_weights: tuple[str, ...] = ()
+        self,
+        cases: tuple[InputCase, ...],
+        *,
+        float64: bool = False,
+        half_weights: tuple[str, ...] = (),
+        selections: bool = False,
     ) -> Observation:
-        """Run the source without an export.
+        """Run the source without an export. With `selections`, its selections follow the outputs, see `Export`.
 
         Raises:
             UnmeasurableError: the source was not exported in this check.
@@ -130,6 +135,6 @@ class SourceRuns:
         if self.job is None:
             raise UnmeasurableError("it was not exported in this check")
         output = str(self.create_folder())
-        options = {"float64": float64, "half_weights": half_weights}
+        options = {"float64": float64, "half_weights": half_weights, "selections": selections}
         job = msgspec.structs.replace(self.job, output=output, cases=cases, export=False, eager=True, **options)
         return self.run_in_toolchain(job)

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 import numpy as np
 import torch
 from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import eager
 from .source import Phase, Wire, pluralize, seed_generators
@@ -106,16 +107,35 @@ def _dtype_kind(tensor: Any) -> str:
     return "float" if tensor.dtype.is_floating_point else "complex" if tensor.dtype.is_complex else "int"
 
 
+class _SelectionRecorder(TorchDispatchMode):  # type: ignore[misc]
+    """Records the values and indices that each `topk` and `sort` returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: List[Any] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function.overloadpacket in (torch.ops.aten.topk, torch.ops.aten.sort):
+            self.results += [copy_leaf(tensor) for tensor in result]
+        return result
+
+
 def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, folder: str = "eager") -> List[Wire]:
-    """Return one `CaseResult` per case, followed by the result for the sample."""
+    """Return one `CaseResult` per case, followed by the result for the sample.
+
+    If the job requests selections, their values and indices follow the outputs.
+    """
     feeds: List[eager.Feed] = [("case " + case["name"], partial(read_case, call, case, names)) for case in job["cases"]]
     feeds.append(("the source's sample", call.sample))
 
     def compute(tensors: List[Any]) -> List[Any]:
         """Return the arrays in the module's result, flattened without None, as in the export."""
-        with torch.no_grad(), _restore_buffers(call.module):
+        recorder = _SelectionRecorder() if job.get("selections") else None
+        with torch.no_grad(), _restore_buffers(call.module), recorder or contextlib.nullcontext():
             returned = call.with_tensors(tensors).run()
         leaves = [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+        leaves += recorder.results if recorder is not None else []
         # Runtimes' outputs in bfloat16 are also stored as float32.
         return [to_numpy(leaf.float() if leaf.dtype == torch.bfloat16 else leaf) for leaf in leaves]
 

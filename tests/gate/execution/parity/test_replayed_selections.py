@@ -1,0 +1,114 @@
+"""Comparison with the selections of the source, on runs by the reference implementation of ONNX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxgate.core.findings import IncompleteCheck, Stage
+from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Observation, Unavailable
+from onnxgate.evidence.parity import SELECTED, find_mismatches
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, SourceRuns
+from onnxgate.gate.execution.parity.replayed_selections import ReplayedComparison
+from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.model.ranked_outputs import RankedOutputs
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.parity.output_comparison import ParityModel
+from onnxgate.stages.parity.ranked_comparison import ILL_CONDITIONED
+from onnxgate.stages.parity.stage import ParityEvidence, collect_evidence
+from onnxgate.stages.runtime import ObservedRun, plan_run
+from tests.gate.execution.parity.test_nearby_runs import Session
+from tests.harness.models import parse
+from tests.harness.recorded_runs import PLACE
+
+DETECTOR = """g (float[6] x, float[6, 2] boxes) => (float[2, 2] y) {
+  one = Constant<value = float {1.0}>()  scores = Mul(x, one)
+  k = Constant<value_ints = [2]>()  v, i = TopK<axis = 0>(scores, k)
+  z = Gather(boxes, i)  y = Neg(z) }"""
+WRONG_SCORES = DETECTOR.replace("{1.0}", "{1.1}")
+WRONG_BOXES = DETECTOR.replace("Neg(z)", "Exp(z)")
+SMALLEST = DETECTOR.replace("<axis = 0>", "<axis = 0, largest = 0>")
+SCORES = np.array([1, 1, 1, 0, 1, 1], np.float32)
+BOXES = np.arange(12, dtype=np.float32).reshape(6, 2)
+RUNTIME = LockedRuntime(engine="onnxruntime", release="1.31.1", python="3.11")
+PLANNED = PlannedRuntime(RUNTIME, ("server",), ("all",), ("CPUExecutionProvider",), required=True)
+MODEL = ParityModel("m.onnx", PLACE, NumericTraits(), None, None, ranked=(RankedOutputs({"y": None}),))
+UNDECIDED = IncompleteCheck(Stage.PARITY, "m.onnx", "", "rounding errors decide", cause=f"{ILL_CONDITIONED}y")
+OTHER = IncompleteCheck(Stage.PARITY, "m.onnx", "", "another reason", cause="nan y")
+
+
+def run_source(folder: Path, *selected: list[int]) -> Observation:
+    """Return the outputs of a source that makes these selections; the boxes are those of the first one."""
+    arrays = [-BOXES[selected[0]]]
+    for indices in selected:
+        arrays += [SCORES[indices], np.array(indices)]
+    paths = [str(folder / f"source{number}.npy") for number in range(len(arrays))]
+    for path, array in zip(paths, arrays, strict=True):
+        np.save(path, array)
+    return Completed(result=ExportResult(model=None, eager=(CaseResult(outputs=tuple(paths)),)))
+
+
+def compare(folder: Path, text: str, answer: Observation, model: ParityModel = MODEL) -> ParityEvidence:
+    """Compare a model whose boxes are undecided with its source."""
+    session = Session(folder)
+    path, inputs = folder / "m.onnx", {"x": str(folder / "x.npy"), "boxes": str(folder / "boxes.npy")}
+    onnx.save(parse(text), path)
+    np.save(inputs["x"], SCORES)
+    np.save(inputs["boxes"], BOXES)
+    case = InputCase(name="sizes", origin="generated", inputs=inputs)
+    (folder / "run").mkdir()
+    job = plan_run(path, (case,), PLANNED, "all", folder / "run")
+    ran = ObservedRun(PLANNED.name, job, session.submit(PLANNED, job, None).result())
+    extra = ExtraRuns({PLANNED.name: PLANNED}, session.submit, session.place)
+    export = Export(source="m.py:build", output="", folder="", opset=None, ir_version_max=None)
+    comparison = ReplayedComparison(
+        extra,
+        SourceRuns(export, (case,), lambda job: answer, extra.create_folder),
+        lambda it, replayed: collect_evidence(it, replayed.runs, replayed.eager, ()),
+    )
+    return comparison.compare(model, path, onnx.load(path), (ran,), (UNDECIDED, OTHER))
+
+
+@pytest.mark.parametrize("others", [(), ([4, 5, 1],)])
+def test_the_same_items_decide(others: tuple[list[int], ...], tmp_path: Path) -> None:
+    """Equal scores of other items are no difference; further selections of the source have other shapes."""
+    (comparison,), (other, note) = compare(tmp_path, DETECTOR, run_source(tmp_path, [4, 5], *others))
+
+    assert find_mismatches(comparison) == ()
+    assert {(it.output, it.compared) for it in comparison.differences} == {("y", ""), ("y", "scores")}
+    assert OTHER == other
+    assert note.by_design
+    assert note.reason.startswith(
+        "rounding errors decide which items output `y` lists, so the model was compared after"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "compared"), [(WRONG_SCORES, {"scores"}), (WRONG_BOXES, {""}), (SMALLEST, {"scores"})]
+)
+def test_faults_are_found(text: str, compared: set[str], tmp_path: Path) -> None:
+    """Faults before, in and after the selection are found."""
+    (comparison,), _ = compare(tmp_path, text, run_source(tmp_path, [4, 5]))
+    mismatches = find_mismatches(comparison)
+
+    assert compared == {mismatch.compared for mismatch in mismatches}
+    assert all((mismatch.note == SELECTED) == bool(mismatch.compared) for mismatch in mismatches)
+
+
+@pytest.mark.parametrize("selected", [([4, 5], [1, 2]), ([4],), ([4, 5, 1],)])
+def test_selections_that_do_not_fit_change_nothing(selected: tuple[list[int], ...], tmp_path: Path) -> None:
+    """Without an unambiguous match between the selections of source and model, the outputs remain undecided."""
+    assert compare(tmp_path, DETECTOR, run_source(tmp_path, *selected)) == ((), (UNDECIDED, OTHER))
+
+
+def test_without_a_source_or_ranked_outputs_nothing_changes(tmp_path: Path) -> None:
+    """If the source does not run, or the entry concerns other outputs, the outputs remain undecided."""
+    other = ParityModel("m.onnx", PLACE, NumericTraits(), None, None, ranked=(RankedOutputs({"z": None}),))
+    (tmp_path / "other").mkdir()
+
+    assert compare(tmp_path, DETECTOR, Unavailable(reason="stopped")) == ((), (UNDECIDED, OTHER))
+    assert compare(tmp_path / "other", DETECTOR, run_source(tmp_path, [4, 5]), other) == ((), (UNDECIDED, OTHER))
