@@ -40,7 +40,7 @@ from onnxgate.project.plan import PlannedModel, PlannedRuntime, plan_models
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from onnxgate.stages.export_jobs import ProjectToolchain, plan_source_run
-from onnxgate.stages.parity.stage import RunOutputs
+from onnxgate.stages.parity.run_outputs import RunOutputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -26,13 +26,8 @@ from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import plan_models
 from onnxgate.stages.parity.output_comparison import ParityModel
-from onnxgate.stages.parity.stage import (
-    OutputsByLevel,
-    RunOutputs,
-    collect_outputs,
-    compare_runtimes,
-    runtime_family,
-)
+from onnxgate.stages.parity.run_outputs import OutputsByLevel, RunOutputs, collect_outputs, runtime_family
+from onnxgate.stages.parity.stage import compare_runtimes
 from onnxgate.stages.runtime import ObservedRun
 
 COMPARED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT, Stage.RUNTIME, Stage.PARITY})

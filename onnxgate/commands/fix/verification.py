@@ -37,7 +37,8 @@ from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.parity.output_comparison import ParityModel, create_parity_model
-from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_runtimes
+from onnxgate.stages.parity.run_outputs import RunOutputs, collect_outputs
+from onnxgate.stages.parity.stage import compare_runtimes
 from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
 VerificationVerdict = Literal["verified", "partial", "failed", "unverified"]

@@ -6,15 +6,14 @@ compared with the reference runtime only if they agree between the levels of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
-from packaging.version import Version
 
-from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
-from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
+from onnxgate.core.findings import IncompleteCheck, Stage
+from onnxgate.core.jobs import CaseResult
 from onnxgate.core.machine_faults import find_fault_in_text
 from onnxgate.core.report import RATIO_METRICS
 from onnxgate.core.text import join_quoted, pluralize
@@ -24,7 +23,6 @@ from onnxgate.inputs.cases import REAL_INPUTS_HINT
 from onnxgate.numerics.agreement import DEFAULT_BOUNDS, FAINT_LARGEST, FAINT_SHARE, are_both_nan, is_negligible
 from onnxgate.numerics.quantization import measure_scale
 from onnxgate.numerics.streams import iter_parts, load_array
-from onnxgate.project.engines import ENGINES, ONNXRUNTIME, engine_family, parse_engine
 from onnxgate.stages.parity.output_comparison import (
     FAINT,
     TOO_FEW_LABELS,
@@ -34,18 +32,19 @@ from onnxgate.stages.parity.output_comparison import (
     measure_difference,
 )
 from onnxgate.stages.parity.ranked_comparison import RankedComparison, RunNearby
+from onnxgate.stages.parity.run_outputs import (
+    OutputsByLevel,
+    OutputsByRuntime,
+    RunOutputs,
+    collect_outputs,
+    is_onnxruntime,
+    reference_rank,
+    runtime_family,
+)
 from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
     from onnxgate.numerics.quantization import OutputScale
-
-
-@dataclass(frozen=True, slots=True)
-class RunOutputs:
-    """Outputs of one run: paths of `.npy` files by case and output; None if NumPy does not support the type."""
-
-    names: tuple[str, ...]
-    paths: dict[CaseOutput, str | None]
 
 
 NEGLIGIBLE = "negligible "
@@ -53,8 +52,6 @@ NEGLIGIBLE = "negligible "
 MIN_ACCURACY_DB = 10.0
 """Minimum SNR in dB between runs with different rounding. Below, a third of the amplitude is noise."""
 
-OutputsByLevel = dict[str, RunOutputs]  # by optimization level
-OutputsByRuntime = dict[str, OutputsByLevel]
 ParityEvidence = tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]
 
 
@@ -125,29 +122,6 @@ def _with_scales(model: ParityModel, runs: OutputsByRuntime) -> ParityModel:
                 scales.setdefault(name, []).append(scale)
     least = {name: min(of_runs, key=lambda scale: scale.power) for name, of_runs in scales.items()}
     return replace(model, scales=least)
-
-
-def collect_outputs(runs: Iterable[ObservedRun]) -> OutputsByRuntime:
-    """Group the outputs by runtime and optimization level, in release order."""
-    outputs: OutputsByRuntime = {}
-    for run in runs:
-        match run.observation:
-            case Completed(result=RunResult() as result) if run.job.cases:
-                outputs.setdefault(run.runtime, {})[run.job.optimization] = list_outputs(run.job.cases, result)
-            case _:
-                pass
-    return dict(sorted(outputs.items(), key=lambda item: runtime_sort_key(item[0])))
-
-
-def list_outputs(cases: Sequence[InputCase], result: RunResult) -> RunOutputs:
-    """Return the outputs of one run, without failed cases."""
-    paths = {
-        (case.name, name): path
-        for case, case_result in zip(cases, result.cases, strict=True)
-        if case_result.failure is None
-        for name, path in zip(result.outputs, case_result.outputs, strict=True)
-    }
-    return RunOutputs(result.outputs, paths)
 
 
 @dataclass(slots=True)
@@ -437,20 +411,3 @@ def _name_source_cause(case: str, source: CaseResult | None) -> str:
 
 def _pair_kind(runtime: str, reference: str) -> PairKind:
     return "runtime" if runtime_family(runtime) == runtime_family(reference) else "engine"
-
-
-def reference_rank(runtime: str) -> tuple[bool, int, Version]:
-    """Return a sort key: other engines in reverse order of `ENGINES`, then ONNX Runtime. Newer releases come last."""
-    engine = parse_engine(runtime)
-    position = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
-    return is_onnxruntime(runtime), -position, runtime_sort_key(runtime)[1]
-
-
-def runtime_family(runtime: str) -> str:
-    """Return the engine without its build variant."""
-    return engine_family(parse_engine(runtime))
-
-
-def is_onnxruntime(runtime: str) -> bool:
-    """Return whether the runtime is any build of ONNX Runtime."""
-    return runtime_family(runtime) == ONNXRUNTIME

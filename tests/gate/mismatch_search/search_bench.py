@@ -30,8 +30,8 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from onnxgate.stages.export_jobs import create_toolchain_spec
 from onnxgate.stages.parity import stage
-from onnxgate.stages.parity.first_difference import find_node_weights
 from onnxgate.stages.parity.output_comparison import ParityModel
+from onnxgate.stages.parity.source_difference import find_node_weights
 from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
 Verdict = Literal["right", "neighbour", "wrong", "nothing"]

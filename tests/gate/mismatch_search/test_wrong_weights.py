@@ -14,7 +14,7 @@ import pytest
 
 from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.parity import find_mismatches
-from onnxgate.stages.parity.first_difference import SAME_AS_PROGRAM
+from onnxgate.stages.parity.source_difference import SAME_AS_PROGRAM
 from tests.conftest import ROOT
 from tests.gate.mismatch_search.search_bench import (
     Bench,

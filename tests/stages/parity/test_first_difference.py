@@ -26,11 +26,11 @@ from onnxgate.stages.parity.first_difference import (
     SearchSide,
     create_first_difference,
     create_search_mask,
-    match_fresh_export,
     search_across_levels,
     search_origin,
 )
 from onnxgate.stages.parity.output_comparison import OutputMask
+from onnxgate.stages.parity.source_difference import match_fresh_export
 
 CHAIN = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[N, 8] x) => (float[N, 8] y, float[N, 8] aside) <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {

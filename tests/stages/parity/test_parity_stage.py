@@ -18,7 +18,8 @@ from onnxgate.numerics.agreement import NoiseMeasurement
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import MeasuredQuantization, MeasuredTolerance
 from onnxgate.stages.parity.output_comparison import OutputMask, ParityModel
-from onnxgate.stages.parity.stage import ParityEvidence, RunOutputs, collect_evidence, compare_with_float
+from onnxgate.stages.parity.run_outputs import RunOutputs
+from onnxgate.stages.parity.stage import ParityEvidence, collect_evidence, compare_with_float
 from onnxgate.stages.runtime import ObservedRun
 from tests.harness.recorded_runs import NEW, OLD, PLACE, case, done, ran, refused, saved
 

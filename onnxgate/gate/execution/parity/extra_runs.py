@@ -21,7 +21,7 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
-from onnxgate.stages.parity.stage import RunOutputs, list_outputs
+from onnxgate.stages.parity.run_outputs import RunOutputs, list_outputs
 from onnxgate.stages.runtime import ObservedRun, plan_run
 
 

@@ -39,7 +39,8 @@ from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.quantized_layers import find_worst_layers, pair_tensors
 from onnxgate.stages.parity.quantized_weights import find_wrong_weights
-from onnxgate.stages.parity.stage import ParityEvidence, RunOutputs, compare_with_float, list_outputs
+from onnxgate.stages.parity.run_outputs import RunOutputs, list_outputs
+from onnxgate.stages.parity.stage import ParityEvidence, compare_with_float
 from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:

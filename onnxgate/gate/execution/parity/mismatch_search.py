@@ -23,19 +23,21 @@ from onnxgate.model.reading.structure import read_structure
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity.first_difference import (
     DifferenceOrigin,
-    NoFirstNodeError,
     SearchError,
     SearchSide,
     create_first_difference,
-    create_fresh_export,
     create_search_mask,
-    describe_differing_weight,
-    match_fresh_export,
     search_across_levels,
     search_origin,
-    search_program_values,
 )
 from onnxgate.stages.parity.output_comparison import CaseOutput, OutputMask
+from onnxgate.stages.parity.source_difference import (
+    NoFirstNodeError,
+    create_fresh_export,
+    describe_differing_weight,
+    match_fresh_export,
+    search_program_values,
+)
 from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from onnxgate.model.subgraphs.widened_models import list_tensors, load_with_weig
 from onnxgate.numerics.agreement import NoiseMeasurement, measure_noise
 from onnxgate.numerics.quantization import measure_quantization
 from onnxgate.numerics.streams import load_array
-from onnxgate.stages.parity.stage import RunOutputs
+from onnxgate.stages.parity.run_outputs import RunOutputs
 from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from onnxgate.model.subgraphs.replayed_selections import ReplayedSelection, list
 from onnxgate.numerics.streams import load_array
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.ranked_comparison import ILL_CONDITIONED, UNSTABLE
-from onnxgate.stages.parity.stage import ParityEvidence, RunOutputs
+from onnxgate.stages.parity.run_outputs import RunOutputs
+from onnxgate.stages.parity.stage import ParityEvidence
 from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:

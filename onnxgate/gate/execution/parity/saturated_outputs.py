@@ -21,7 +21,8 @@ from onnxgate.model.subgraphs.instrumented_models import expose_values
 from onnxgate.numerics.agreement import choose_bound
 from onnxgate.numerics.streams import iter_parts, load_array
 from onnxgate.stages.parity.output_comparison import ParityModel
-from onnxgate.stages.parity.stage import NEGLIGIBLE, ParityEvidence, list_outputs
+from onnxgate.stages.parity.run_outputs import list_outputs
+from onnxgate.stages.parity.stage import NEGLIGIBLE, ParityEvidence
 from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:

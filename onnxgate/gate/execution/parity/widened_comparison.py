@@ -25,7 +25,7 @@ from onnxgate.model.subgraphs.widened_models import ROUNDED_ONCE, Rounding, writ
 from onnxgate.numerics.quantization import OutputScale, compute_snr_db
 from onnxgate.numerics.streams import load_array
 from onnxgate.stages.parity.output_comparison import CaseOutput
-from onnxgate.stages.parity.stage import RunOutputs
+from onnxgate.stages.parity.run_outputs import RunOutputs
 
 MAX_WIDENED_DB = 105.0
 """Maximum required SNR in dB, which is an error of about 6e-6. Faults with a smaller effect are not found.
