@@ -7,14 +7,14 @@ does not look into operators that are functions. Runtimes do both when they load
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.tensor_data import MAX_SMALL_ELEMENTS, read_small_values
-from onnxgate.model.reading.view import iter_node_subgraphs
+from onnxgate.model.reading.view import ModelView, iter_node_subgraphs
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
@@ -43,19 +43,43 @@ Fold = Callable[["NodeProto", Sequence[FoldedValue]], FoldedValue | None]
 """Function that returns the result of a node with constant inputs; None if it is unknown."""
 
 
-def can_fold(model: ModelProto) -> bool:
+def can_fold(view: ModelView) -> bool:
     """Return whether folding constants or inlining functions may change the shapes that onnx infers.
 
     onnx itself reads initializers and tensors of `Constant` nodes, so that these alone make no difference.
     """
-    constants = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) < 2}
-    for node in model.graph.node:
-        if node.op_type in _STARTS or (node.op_type in _FOLDS and node.input and constants.issuperset(node.input)):
+    constants = {name for name, _ in view.tensors}
+    for node in view.graphs[0].nodes:
+        name = node.operator[1]
+        if name in _STARTS or (name in _FOLDS and node.inputs and constants.issuperset(node.inputs)):
             return True
-        if node.op_type == "Constant":
-            if any(attribute.name != "value" for attribute in node.attribute):
+        if name == "Constant":
+            if any(attribute.name != "value" for attribute in node.attributes):
                 return True
-            constants.update(node.output)
+            constants.update(node.outputs)
+    return False
+
+
+def folds_nodes(view: ModelView, model: ModelProto, inferred: ModelProto | None) -> bool:
+    """Return whether a node other than a `Constant` with a tensor is inlined, or has a result that can be folded.
+
+    `model` is a copy of the model in `view`, and `inferred` is this copy with inferred shapes. Fewer shapes are known
+    without the declared ones, so that a model of which nothing is folded here has no further errors. None stands for a
+    model whose shapes contradict each other.
+    """
+    nodes = [node for node in view.graphs[0].nodes if node.operator[1] in _FOLDED]
+    if inferred is None or any(node.operator[1] in INLINED_OPERATORS for node in nodes):
+        return True
+    measured = {node.inputs[0] for node in nodes if node.operator[1] == "Shape" and node.inputs}
+    shapes = _list_shapes(inferred.graph, measured)
+    constants = _read_constants(model.graph, {name for node in nodes for name in node.inputs})
+    for node in nodes:
+        if node.operator[1] in _FOLDS and not constants.keys() >= {*node.inputs}:
+            continue
+        if (value := _fold_node(node.proto, shapes, constants)) is not None and len(node.outputs) == 1:
+            if node.operator[1] != "Constant" or any(attribute.name != "value" for attribute in node.attributes):
+                return True
+            constants[node.outputs[0]] = value
     return False
 
 
@@ -71,7 +95,7 @@ def infer_folded_shapes(model: ModelProto) -> None:
     constants: dict[str, FoldedValue] = {}
     for _ in range(_MAX_ROUNDS):
         inferred = shape_inference.infer_shapes(copy, check_type=True, strict_mode=True)
-        if not _fold(copy.graph, _list_shapes(inferred.graph), constants):
+        if not _fold(copy.graph, _list_shapes(inferred.graph, _list_measured(copy.graph)), constants):
             return
 
 
@@ -111,11 +135,16 @@ def _inline_functions(model: ModelProto) -> ModelProto:
         return model
 
 
-def _list_shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all values with fixed dimensions."""
-    values = (*graph.input, *graph.value_info, *graph.output)
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+def _list_shapes(graph: GraphProto, names: Container[str]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the values with these names that have fixed dimensions."""
+    values = (value for value in (*graph.input, *graph.value_info, *graph.output) if value.name in names)
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer if tensor.name in names}
     return shapes | {value.name: shape for value in values if (shape := _read_shape(value.type)) is not None}
+
+
+def _list_measured(graph: GraphProto) -> set[str]:
+    """Return the names of the values whose shape a node computes."""
+    return {node.input[0] for node in graph.node if node.op_type == "Shape" and node.input}
 
 
 def _read_shape(value_type: TypeProto) -> tuple[int, ...] | None:
@@ -128,10 +157,8 @@ def _read_shape(value_type: TypeProto) -> tuple[int, ...] | None:
 
 def _fold(graph: GraphProto, shapes: Mapping[str, tuple[int, ...]], constants: dict[str, FoldedValue]) -> bool:
     """Replace nodes with constant results by initializers; return whether there were any."""
-    inputs = {value.name for value in graph.input}
-    for tensor in graph.initializer:
-        if tensor.name not in constants and tensor.name not in inputs and (value := _read_constant(tensor)):
-            constants[tensor.name] = value
+    names = {tensor.name for tensor in graph.initializer} - constants.keys()
+    constants.update(_read_constants(graph, names))
     outputs = {value.name for value in graph.output}
     remaining, folded = [], False
     for node in graph.node:
@@ -149,6 +176,13 @@ def _fold(graph: GraphProto, shapes: Mapping[str, tuple[int, ...]], constants: d
         graph.ClearField("node")
         graph.node.extend(nodes)
     return folded
+
+
+def _read_constants(graph: GraphProto, names: Set[str]) -> dict[str, FoldedValue]:
+    """Return the small initializers with these names that are not inputs."""
+    needed = names - {value.name for value in graph.input}
+    tensors = (tensor for tensor in graph.initializer if tensor.name in needed)
+    return {tensor.name: value for tensor in tensors if (value := _read_constant(tensor)) is not None}
 
 
 def _read_constant(tensor: TensorProto) -> FoldedValue | None:
@@ -326,3 +360,4 @@ _FOLDS: Mapping[str, Fold] = {
     "Where": _fold_where,
 }
 """Functions that fold operators on integer constants, by operator."""
+_FOLDED = _STARTS | _FOLDS.keys() | {"Constant"}

@@ -35,6 +35,7 @@ BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 Source: ONNX Runtime 1.17 to 1.26 fuses them and ignores the stored scale of the bias; since 1.27, it does not fuse them
 if that scale is not the product. Measured 2026-11-28.
 """
+_COMPARED_NAMES = {*BIASED, *INPUT_NAMES, *(name.rpartition(".")[2] for name in QUANTIZED_INPUTS)}
 MAX_SCALE_DIFFERENCE = 1e-3
 """Maximum relative difference of equal scales. Products of float16 scales are rounded to 11 bits."""
 MAX_BIAS_DIFFERENCE = 0.01
@@ -43,8 +44,8 @@ _INT8_TYPES, _INT32 = (2, 3), 6
 
 def find_inconsistencies(model: ModelView, path: Path) -> Iterator[QuantizationFault]:
     """Yield the nodes with inconsistent scales, in node order. Only stored scales are compared."""
-    nodes = [node.proto for node in model.nodes()]
-    if any(node.op_type in INPUT_NAMES or format_operator_name(node) in QUANTIZED_INPUTS for node in nodes):
+    nodes = [node.proto for node in model.nodes() if node.operator[1] in _COMPARED_NAMES]
+    if any(map(list_slots, nodes)):
         yield from _ScaleComparison(model, path).find_faults(nodes)
 
 
@@ -67,10 +68,11 @@ class _ScaleComparison:
 
     def _zero_scales(self, node: NodeProto, slot: QuantizedInput) -> Iterator[QuantizationFault]:
         """Yield a fault if a channel has the scale 0, although its stored values are not 0."""
-        scale, data = self._stored.floats_of(node, slot.scale), self._stored.tensor(node, slot.data)
-        if scale is None or data is None or data.data_type not in (*_INT8_TYPES, _INT32):
+        scale = self._stored.floats_of(node, slot.scale)
+        if scale is None or scale.size < 2 or scale.all() or not scale.any():  # all 0 is reported elsewhere
             return
-        if scale.size < 2 or scale.all() or not scale.any():  # if all are 0, that is reported elsewhere
+        data = self._stored.tensor(node, slot.data)
+        if data is None or data.data_type not in (*_INT8_TYPES, _INT32):
             return
         axis = get_int_attribute(node, "axis", 1) if node.op_type in INPUT_NAMES else slot.axis
         rank = len(data.dims)
@@ -90,7 +92,7 @@ class _ScaleComparison:
 
     def _unequal_parameters(self, node: NodeProto, slot: QuantizedInput) -> Iterator[QuantizationFault]:
         """Yield a fault if an input is read with another scale or zero point than it was quantized with."""
-        if not 0 <= slot.data < len(node.input) or slot.scale < 0:
+        if slot.data < 0 or slot.scale < 0 or slot.data >= len(node.input):
             return
         maker = self._find_quantizer(node.input[slot.data])
         own = next((slot for slot in list_slots(maker) if slot.data < 0), None) if maker is not None else None

@@ -152,6 +152,7 @@ class StoredTensors:
         self._tensors: dict[str, TensorProto | None] = {}
         for name, tensor in model.tensors:
             self._tensors[name] = None if name in self._tensors else tensor
+        self._floats: dict[str, Array | None] = {}
 
     def get(self, name: str) -> TensorProto | None:
         """Return the stored tensor with this name."""
@@ -182,7 +183,9 @@ class StoredTensors:
         tensor = self._tensors.get(name)
         if tensor is None or tensor.data_type not in _FLOATS:
             return None
-        return decode_elements(b"".join(self.content(tensor)), tensor.data_type)
+        if name not in self._floats:
+            self._floats[name] = decode_elements(b"".join(self.content(tensor)), tensor.data_type)
+        return self._floats[name]
 
     def floats_of(self, node: NodeProto, position: int) -> Array | None:
         """Decode the stored floating-point tensor at an input of a node."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onnxgate.model.constant_folding import can_fold, infer_folded_shapes
+from onnxgate.model.constant_folding import can_fold, folds_nodes, infer_folded_shapes
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, element_name
 from onnxgate.model.local_functions import (
     RECURSION_MESSAGE,
@@ -99,11 +99,11 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
     if (own and not own.harmless) or unchecked:
         return CheckedModel(model, own, unchecked)
     copy = copy_for_checker(model.proto, path) if needs_copy_for_checker(model) else model.proto
-    fault, inferred = _run_checker(copy)
+    fault, inferred = _run_checker(model, copy)
     if copy is not model.proto or copy.graph.sparse_initializer:
         inferred = None  # types of changed parts may differ
     if fault is not None and (accepted := remove_accepted_violations(copy)) is not None:
-        fault = _run_checker(accepted)[0] or msgspec.structs.replace(fault, harmless=True, about="accepted")
+        fault = _run_checker(model, accepted)[0] or msgspec.structs.replace(fault, harmless=True, about="accepted")
     if fault is None or fault.harmless:
         fault = own or fault or _find_missing_shape(model.proto.graph)
     return CheckedModel(model, fault, "", inferred)
@@ -139,7 +139,7 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
     for key in find_recursive_functions(view, measure_calls(view)):
         yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
     for graph in view.graphs:
-        yield from _find_missing_element_types(graph.proto)
+        yield from _find_missing_element_types(graph.proto) if view.has_unusual_types else ()
         for name in _find_repeated(_list_node_names(graph)):
             yield ModelFault(f"two nodes are named `{name}`", name)
         for name in _find_repeated([tensor.name for tensor in graph.proto.initializer]):
@@ -186,14 +186,15 @@ def _find_missing_element_types(graph: GraphProto) -> Iterator[ModelFault]:
     for tensor in graph.initializer:
         if tensor.data_type not in ELEMENT_TYPES:
             yield ModelFault(f"initializer `{tensor.name}` has the unknown element type {tensor.data_type}")
-    for role, values in (("input", graph.input), ("output", graph.output)):
-        for value in values:
-            element = value.type.tensor_type.elem_type
-            if element and element not in ELEMENT_TYPES:
-                yield ModelFault(f"{role} `{value.name}` has the unknown element type {element}")
     for role, values in (("input", graph.input), ("output", graph.output), ("value", graph.value_info)):
         for value in values:
-            if not _has_element_type(value.type):
+            value_type = value.type
+            element = value_type.tensor_type.elem_type
+            if element in ELEMENT_TYPES:
+                continue
+            if element and role != "value":
+                yield ModelFault(f"{role} `{value.name}` has the unknown element type {element}")
+            elif not _has_element_type(value_type):
                 yield ModelFault(f"the type of {role} `{value.name}` has no element type")
 
 
@@ -267,7 +268,7 @@ def explain_unchecked(view: ModelView) -> str:
     return f"onnx {onnx.__version__} does not support {unsupported}, so `onnx.checker` was skipped"
 
 
-def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None]:
+def _run_checker(view: ModelView, copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None]:
     """Run the two steps of `onnx.checker` with `full_check=True`: the checker, and strict shape inference.
 
     Missing shapes are added only for the checker, and sparse weights are replaced only for shape inference.
@@ -289,7 +290,7 @@ def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None
         fault = _parse_checker_message(str(error))
     if fault is None or fault.harmless:
         try:
-            _infer_folded_shapes(dense, fault)
+            _infer_folded_shapes(view, dense, fault, inferred)
         except errors as error:
             folded = _parse_checker_message(str(error))
             if folded is not None and (not folded.harmless or re.search(_SUBGRAPH_PATTERN, str(error))):
@@ -297,9 +298,11 @@ def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None
     return fault, inferred
 
 
-def _infer_folded_shapes(model: ModelProto, fault: ModelFault | None) -> None:
+def _infer_folded_shapes(
+    view: ModelView, model: ModelProto, fault: ModelFault | None, inferred: ModelProto | None
+) -> None:
     """Infer shapes with folded constants, unless the result would be the same as without."""
-    if fault is not None or can_fold(model):
+    if fault is not None or (can_fold(view) and folds_nodes(view, model, inferred)):
         infer_folded_shapes(model)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import onnx.parser
 import pytest
-from onnx.shape_inference import InferenceError
+from onnx.shape_inference import InferenceError, infer_shapes
 
-from onnxgate.model.constant_folding import can_fold, infer_folded_shapes
+from onnxgate.model.constant_folding import can_fold, folds_nodes, infer_folded_shapes
+from onnxgate.model.reading.view import ModelView
 
 
 def graph(body: str) -> onnx.ModelProto:
@@ -37,7 +38,8 @@ def test_contradictions_are_found(body: str) -> None:
 
     with pytest.raises(InferenceError, match="Incompatible dimensions"):
         infer_folded_shapes(model)
-    assert can_fold(model)
+    assert can_fold(ModelView(model))
+    assert folds_nodes(ModelView(model), model, infer_shapes(model))
 
 
 def test_declared_shapes_are_ignored() -> None:
@@ -65,7 +67,23 @@ def test_models_without_shape_arithmetic_are_not_inferred_again(body: str) -> No
     """Folding is skipped for models in which no operator has only constant inputs."""
     text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {{ {body} }}'
 
-    assert not can_fold(onnx.parser.parse_model(text))
+    assert not can_fold(ModelView(onnx.parser.parse_model(text)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = Shape (x) y = Reshape (x, s)",
+        "c = Constant <value = int64[1] {0}> () s = Shape (x) n = Gather (s, c) y = Expand (x, n)",
+    ],
+)
+def test_unknown_sizes_are_not_inferred_again(body: str) -> None:
+    """Folding is skipped for models in which the inferred shapes leave nothing to fold."""
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) {{ {body} }}'
+    model = onnx.parser.parse_model(text)
+
+    assert can_fold(ModelView(model))
+    assert not folds_nodes(ModelView(model), model, infer_shapes(model))
 
 
 def test_modulo_with_the_sign_of_the_dividend_is_not_folded() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES
 from onnxgate.model.reading.file_format import UnreadableModel
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class ModelView:
         "external",
         "functions",
         "graphs",
+        "has_unusual_types",
         "proto",
         "remarks",
         "sha256",
@@ -92,6 +93,7 @@ class ModelView:
         self.declared: tuple[TensorProto, ...] = tuple(walk.declared)  # tensors that declare external data
         self.external = tuple(it for it in self.tensors if it[1].data_location == EXTERNAL) if self.declared else ()
         self.spells_default_domain = DEFAULT_DOMAIN in walk.domains  # a node uses it instead of ""
+        self.has_unusual_types = walk.has_unusual_types  # a type is not known, or not that of a tensor
         self.remarks: tuple[str | bytes, ...] = tuple(walk.remarks)  # documentation and metadata values
 
     @property
@@ -115,6 +117,7 @@ class _Walk:
         self.declared: list[TensorProto] = []
         self.remarks: list[str | bytes] = []
         self.domains: set[str] = set()  # as written in nodes
+        self.has_unusual_types = False
         self._names: list[Any] = []  # must be UTF-8
         self._initializers: NamedTensors = []
         self._of_graphs: list[NamedTensors] = []  # tensors in attributes, by graph
@@ -211,6 +214,8 @@ class _Walk:
     def _tensor(self, tensors: NamedTensors, name: str, tensor: TensorProto) -> None:
         tensors.append((name, tensor))
         self._names.append(tensor.name)
+        if tensor.data_type not in ELEMENT_TYPES:
+            self.has_unusual_types = True
         if tensor.external_data or tensor.data_location == EXTERNAL:
             self.declared.append(tensor)
             self._names += [text for entry in tensor.external_data for text in (entry.key, entry.value)]
@@ -223,7 +228,10 @@ class _Walk:
         for values in (proto.input, proto.output, proto.value_info):
             for value in values:
                 self._names.append(value.name)
-                self._names += [dim.dim_param for dim in value.type.tensor_type.shape.dim]
+                tensor_type = value.type.tensor_type
+                self._names += [dim.dim_param for dim in tensor_type.shape.dim]
+                if tensor_type.elem_type not in ELEMENT_TYPES:
+                    self.has_unusual_types = True
         for value in proto.value_info:
             if value.metadata_props:
                 self._remark_metadata(value)

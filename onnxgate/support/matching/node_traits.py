@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 NO_TRAITS = NodeTraits()
 _RANKED = frozenset({"ArgMax", "ArgMin", "LayerNormalization"})
-_DESCRIBED = frozenset(
+DESCRIBED = frozenset(
     {*_RANKED, "Dropout", "Identity", "MatMul", "Resize", "SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"}
 )
+"""Names of the operators that have traits."""
 _SQUEEZE_WITH_AXES_INPUT = 13
 """First opset in which the axes of Squeeze are an input. Older ones are inferred wrongly by old releases."""
 _DOUBLE = 11
@@ -51,7 +52,7 @@ class TraitReader:
     def read(self, node: NodeView) -> NodeTraits:
         """Return the traits of a node."""
         domain, name, _ = node.operator
-        if name not in _DESCRIBED or domain != DEFAULT_DOMAIN or not node.inputs:
+        if name not in DESCRIBED or domain != DEFAULT_DOMAIN or not node.inputs:
             return NO_TRAITS
         if name in _RANKED:
             return NodeTraits(rank=self._rank(node.inputs[0]))

@@ -17,7 +17,7 @@ from onnxgate.model.reading.omitted_data import find_omitted_list, list_companio
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.reduced_models import function_key
 from onnxgate.support.matching.node_checks import infer_output_types
-from onnxgate.support.matching.node_traits import TraitReader, find_scalar_squeezes
+from onnxgate.support.matching.node_traits import DESCRIBED, NO_TRAITS, TraitReader, find_scalar_squeezes
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, TypedModel, TypedNode
 from onnxgate.support.operators import find_newest_schema
 
@@ -283,7 +283,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 (tuple(map(spell, node.inputs)), tuple(map(spell, node.outputs))),
                 _read_attributes(node) if node.attributes else (),
                 name == "Shape" and _has_static_shape(node, scope),
-                traits.read(node),
+                traits.read(node) if name in DESCRIBED else NO_TRAITS,
             )
             if node.operator in self.functions:
                 inner = self._called(node, self.functions[node.operator], scope)
