@@ -104,6 +104,41 @@ def _pads_too_much(values: AttributeValues) -> bool:
     return len(pads) == 2 * len(kernel) and any(pad >= size for pad, size in zip(pads, kernel + kernel, strict=True))
 
 
+def _differs_in_length(name: str) -> Callable[[AttributeValues], bool]:
+    """Return a condition that is met if a list is not as long as `kernel_shape`."""
+
+    def is_met(values: AttributeValues) -> bool:
+        kernel, listed = _integers(values, "kernel_shape"), _integers(values, name)
+        return bool(kernel and listed) and len(listed) != len(kernel)
+
+    return is_met
+
+
+def _pads_other_axes(values: AttributeValues) -> bool:
+    kernel, pads = _integers(values, "kernel_shape"), _integers(values, "pads")
+    return bool(kernel and pads) and len(pads) != 2 * len(kernel)
+
+
+def _pads_too_few(values: AttributeValues) -> bool:
+    return _pads_other_axes(values) and len(_integers(values, "pads")) < 2 * len(_integers(values, "kernel_shape"))
+
+
+def _divides_ngrams_wrongly(values: AttributeValues) -> bool:
+    """Return whether `ngram_counts` does not divide the pool into lists of 1-grams, 2-grams and so on."""
+    pools = [listed for name in ("pool_strings", "pool_int64s") if isinstance(listed := values.get(name), tuple)]
+    starts = _integers(values, "ngram_counts")
+    if len(pools) != 1 or not pools[0] or not starts:
+        return False
+    ends = (*starts[1:], len(pools[0]))
+    sizes = [end - start for start, end in zip(starts, ends, strict=True)]
+    return min(starts) < 0 or min(sizes) < 0 or any(size % length for length, size in enumerate(sizes, 1))
+
+
+def _weighs_other_ngrams(values: AttributeValues) -> bool:
+    weights, indexes = values.get("weights"), values.get("ngram_indexes")
+    return isinstance(weights, tuple) and isinstance(indexes, tuple) and 0 < len(weights) != len(indexes)
+
+
 def _count_ngrams_wrongly(values: AttributeValues) -> bool:
     shortest, longest = number_of(values, "min_gram_length", 1), number_of(values, "max_gram_length", 1)
     counts = values.get("ngram_counts")
@@ -206,6 +241,22 @@ ATTRIBUTE_RESTRICTIONS = (
         for name, count in (("GRU", 2), ("LSTM", 3), ("RNN", 0))
     ),
     _require(_PADDED, "auto_pad", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")),
+    *(
+        ReleaseRestriction(
+            _POOLS,
+            _differs_in_length(name),
+            f"`{name}` must have as many values as `kernel_shape`",
+            attribute=name,
+        )
+        for name in ("strides", "dilations")
+    ),
+    ReleaseRestriction(
+        _POOLS,
+        _pads_other_axes,
+        "`pads` must have two values for each value of `kernel_shape`",
+        first="1.29.0",
+        attribute="pads",
+    ),
     ReleaseRestriction(
         _POOLS,
         _pads_too_much,
@@ -357,6 +408,18 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("TfIdfVectorizer",),
+        _divides_ngrams_wrongly,
+        "`ngram_counts` must divide the pool into complete n-grams",
+        attribute="ngram_counts",
+    ),
+    ReleaseRestriction(
+        ("TfIdfVectorizer",),
+        _weighs_other_ngrams,
+        "`weights` must have as many values as `ngram_indexes`",
+        attribute="weights",
+    ),
+    ReleaseRestriction(
+        ("TfIdfVectorizer",),
         _count_ngrams_wrongly,
         "`min_gram_length` and `max_gram_length` must be in the range of `ngram_counts`",
         attribute="min_gram_length",
@@ -391,3 +454,5 @@ ATTRIBUTE_RESTRICTIONS = (
 Source: one-node models with each string and number attribute of each operator changed, removed or out of range, loaded
 on 24 releases from 1.16.0 to 1.32.0. Releases that are not named behave as their neighbors do.
 """
+SHORT_PADS = ReleaseRestriction(_POOLS, _pads_too_few, "", last="1.28.0", attribute="pads")
+"""Pools that read memory after the end of a list, so that nobody can know whether the release accepts them."""

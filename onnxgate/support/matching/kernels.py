@@ -72,9 +72,11 @@ class _Matcher:
             problem = f"`{operation.label}` belongs to the unknown domain `{operation.domain}`"
             return SupportGap("unknown-domain", problem)
         schema = operator.schema(version) if operator else None
+        if version < 0 and (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Constant"):
+            return None  # it becomes an initializer
         if operator is None or schema is None:
             first = operator.schemas[0].since if operator and operator.schemas else None
-            problem = f"`{operation.label}` does not exist in opset {version} of `{operation.domain}`"
+            problem = f"`{operation.label}` does not exist in opset {max(version, 0)} of `{operation.domain}`"
             return SupportGap("unknown-operator", problem, f"has it since opset {first}" if first else "")
         if schema.deprecated:
             return SupportGap("deprecated-operator", f"`{operation.label}` is deprecated since opset {schema.since}")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.tensor_data import read_small_values
 from onnxgate.model.reading.view import GraphView, NodeView
-from onnxgate.support.matching.operations import NodeTraits
+from onnxgate.support.matching.operations import NodeTraits, WrongLoss
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TensorProto, TypeProto
 
 NO_TRAITS = NodeTraits()
-_RANKED = frozenset({"ArgMax", "ArgMin", "LayerNormalization"})
+_RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalization"})
 DESCRIBED = frozenset(
     {*_RANKED, "Dropout", "Identity", "MatMul", "Resize", "SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"}
 )
@@ -59,14 +59,20 @@ class TraitReader:
         if name in ("Dropout", "Identity"):
             return NodeTraits(is_eliminated=True) if self._is_eliminated(node) else NO_TRAITS
         if name == "SoftmaxCrossEntropyLoss":
-            return NodeTraits(wrong_loss=self._find_wrong_loss(node)) if len(node.inputs) > 1 else NO_TRAITS
+            wrong = self._find_wrong_loss(node) if len(node.inputs) > 1 else ""
+            return NodeTraits(wrong_loss=wrong, has_fixed_scores=self._is_fixed(node.inputs[0])) if wrong else NO_TRAITS
         if name == "Squeeze":
             return NodeTraits(as_scalar="".join(self._scalar_squeezes.get(name, "") for name in node.outputs[:1]))
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
         return NodeTraits(scales=self._read_scales(node))
 
-    def _find_wrong_loss(self, node: NodeView) -> Literal["", "scalar", "rank", "size", "weights"]:
+    def _is_fixed(self, name: str) -> bool:
+        """Return whether all sizes of a value of known rank are known."""
+        value_type = self._scope.type_of(name)
+        return value_type is not None and all(dim.HasField("dim_value") for dim in value_type.tensor_type.shape.dim)
+
+    def _find_wrong_loss(self, node: NodeView) -> WrongLoss:
         """Return how labels (N, D1, ...) do not fit scores (N, C, D1, ...), or "weights" if their rank is not 1.
 
         The result is "" if they fit or this is unknown.
@@ -81,9 +87,17 @@ class TraitReader:
         if len(expected) != len(actual):
             return "rank"
         if len(node.inputs) > _LOSS_WEIGHTS and self._rank(node.inputs[_LOSS_WEIGHTS]) not in (-1, 1):
-            return "weights"
+            return "weights" if self._can_weigh(node.inputs[_LOSS_WEIGHTS], actual) else "product"
         sizes = [(left.dim_value, right.dim_value) for left, right in zip(expected, actual, strict=True)]
         return "size" if any(left > 0 and right > 0 and left != right for left, right in sizes) else ""
+
+    def _can_weigh(self, weights: str, labels: Sequence[Any]) -> bool:
+        """Return whether the weights that the labels select, of shape (labels, weights[1:]), may fit the labels."""
+        value_type = self._scope.type_of(weights)
+        dims = [] if value_type is None else [*value_type.tensor_type.shape.dim]
+        pairs = zip(reversed([*labels, *dims[1:]]), reversed(labels), strict=False)
+        known = [(left.dim_value, right.dim_value) for left, right in pairs if left.dim_value and right.dim_value]
+        return bool(dims) and all(left == right or 1 in (left, right) for left, right in known)
 
     def _is_eliminated(self, node: NodeView) -> bool:
         """Return whether the optimizer removes an Identity or Dropout, so that it needs no kernel.

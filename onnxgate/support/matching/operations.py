@@ -23,6 +23,8 @@ SupportGapRule = Literal[
     "attribute-unsupported",
 ]
 """Names of the rules that report nodes which a release does not support."""
+WrongLoss = Literal["", "scalar", "rank", "size", "weights", "product"]
+"""Shape of SoftmaxCrossEntropyLoss that is wrong. "product": the weights cannot be multiplied with the labels' loss."""
 LoadVerdict = Literal["loads", "refused", "unknown"]
 
 
@@ -40,11 +42,12 @@ class Attribute(msgspec.Struct, frozen=True):
 class NodeTraits(msgspec.Struct, frozen=True):
     """Shapes, constants and neighbors of a node that some kernels depend on. Other nodes have the defaults."""
 
-    rank: int = -1  # of the first input of ArgMax, ArgMin and LayerNormalization; -1: unknown
+    rank: int = -1  # of the first input of ArgMax, ArgMin and normalizations; -1: unknown
     scales: tuple[float, ...] = ()  # constant scales of Resize and Upsample, one per axis
     is_transposed: bool = False  # MatMul of doubles that ONNX Runtime fuses with a Transpose before it
     as_scalar: str = ""  # what fails if old releases take the output of Squeeze for a scalar
-    wrong_loss: Literal["", "scalar", "rank", "size", "weights"] = ""  # shape of SoftmaxCrossEntropyLoss that is wrong
+    wrong_loss: WrongLoss = ""
+    has_fixed_scores: bool = False  # all sizes of the scores of a wrong loss are known
     is_eliminated: bool = False  # Identity or Dropout that ONNX Runtime removes before it selects kernels
 
 

@@ -8,6 +8,7 @@ from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.matching.attribute_restrictions import (
     ATTRIBUTE_RESTRICTIONS,
+    SHORT_PADS,
     AttributeValues,
     ReleaseRestriction,
     is_release_within,
@@ -59,6 +60,11 @@ _NEW_DROPOUT = 22
 """First version of Dropout that only newer releases remove."""
 _LOSS_WITH_RANKS = 14
 """First opset in which older releases check the ranks of the labels of SoftmaxCrossEntropyLoss."""
+_GROUPED_BY_CHANNEL = 21
+"""First version of GroupNormalization whose function body is valid for inputs of at least 2 axes only.
+
+Source: models with inputs of rank 0 to 3 in opsets 21 to 23, loaded on 12 releases from 1.16.0 to 1.32.0.
+"""
 _OF_AXIS, _OF_AXIS_SINCE = ("ArgMax", "ArgMin"), 11
 
 
@@ -78,6 +84,8 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
                 continue
             problem = f"there is no kernel for `{name}` with output type `{operation.outputs[0]}`"
             return SupportGap("missing-kernel", problem, about=operation.outputs[0])
+    if SHORT_PADS.concerns(operation, since, release, values):
+        return f"`{operation.label}` reads values beyond the end of `pads`, which must have two for each axis"
     if any(restriction.concerns(operation, since, release, values) for restriction in LOCALE_RESTRICTIONS):
         locale = values.get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only if the locale `{locale}` is installed"
@@ -138,22 +146,31 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
     """Return why a release rejects an operation that it replaces by its function body; None if it accepts it."""
     if operation.domain != DEFAULT_DOMAIN:
         return None
+    if operation.name == "GroupNormalization" and 0 <= operation.traits.rank < 2 and since >= _GROUPED_BY_CHANNEL:
+        problem = f"`{operation.name}({since})` requires an input of at least 2 axes"
+        return SupportGap("attribute-unsupported", problem, about="rank")
     return _check_loss(operation, since, release) or _check_mask(operation, since, release)
 
 
 def _check_loss(operation: Operation, since: int, release: str) -> SupportGap | None:
     """Return why a release rejects the labels or weights of SoftmaxCrossEntropyLoss.
 
-    Source: 16 combinations of ranks and sizes in opsets 12 to 20, loaded on 27 releases from 1.16.0 to 1.32.0.
+    Source: 16 combinations of ranks and sizes in opsets 12 to 20, loaded on 27 releases from 1.16.0 to 1.32.0; 190 of
+    fixed and unknown sizes, loaded on 9 of them. Releases infer the sizes of the labels only for fixed scores.
     """
-    of_rank = "1.17.0" if operation.opset >= _LOSS_WITH_RANKS else "1.24.1"
+    fault, has_ranks = operation.traits.wrong_loss, operation.opset >= _LOSS_WITH_RANKS
+    of_rank = "1.17.0" if has_ranks else "1.24.1"
     first, shape = {
         "scalar": ("", "labels must have one dimension less than the scores"),
         "rank": (of_rank, "labels must have one dimension less than the scores"),
         "size": ("1.24.1", "labels must have the sizes of the scores without the classes"),
         "weights": (of_rank, "weights must have one dimension"),
-    }.get(operation.traits.wrong_loss, ("", ""))
+        "product": ("", "weights must have one dimension"),
+    }.get(fault, ("", ""))
     if not shape or not is_release_within(release, first, ""):
+        return None
+    needs_sizes = fault == "size" or (fault in ("rank", "weights") and not has_ranks)
+    if needs_sizes and not operation.traits.has_fixed_scores:
         return None
     return SupportGap("attribute-unsupported", f"`{operation.label}({since})`: {shape}", about="shapes")
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _MAX_ATTRIBUTE_BYTES = 4096
 """Maximum size in bytes of an attribute whose value is used to decide whether a release supports the node."""
+_OPSET_ZERO = -1
+"""Version that stands for opset 0, which defines no operators, whereas 0 stands for an absent import."""
 _MAX_ROUNDS = 16
 """Maximum number of rounds of type inference for one graph.
 
@@ -273,13 +275,14 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
     def nodes(self, graph: GraphView, typed: GraphProto, scope: ValueTypes) -> Iterator[TypedNode]:
         """Yield the nodes of a graph with their types; each contains the nodes of its subgraphs or called function."""
         opset, type_of, spell = self.imports.get(DEFAULT_DOMAIN, 0), scope.type_of, scope.spell
+        versions = {domain: version or _OPSET_ZERO for domain, version in self.imports.items()}
         traits = TraitReader(graph, scope, self.scalar_squeezes)
         for index, node in enumerate(graph.nodes):
             domain, name, _ = node.operator
             operation = _make_operation(
                 domain,
                 name,
-                (self.imports.get(domain, 0), opset),
+                (versions.get(domain, 0), opset),
                 (tuple(map(spell, node.inputs)), tuple(map(spell, node.outputs))),
                 _read_attributes(node) if node.attributes else (),
                 name == "Shape" and _has_static_shape(node, scope),

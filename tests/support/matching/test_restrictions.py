@@ -46,6 +46,13 @@ def attributes(operator: str, values: str) -> str:
         (13, "MaxPool", "kernel_shape = [2, 2], storage_order = 2", "1.29.0", "refused"),
         (13, "MaxPool", "kernel_shape = [2, 2], pads = [0, 0, 2, 0]", "1.31.1", "refused"),
         (13, "MaxPool", "kernel_shape = [2, 2], pads = [0, 0, 2, 0]", "1.16.3", "refused"),
+        (13, "MaxPool", "kernel_shape = [2, 2], strides = [1]", "1.16.3", "refused"),
+        (13, "MaxPool", "kernel_shape = [2, 2], dilations = [1, 1, 1]", "1.16.3", "refused"),
+        (13, "LpPool", "kernel_shape = [2, 2], strides = [1, 1]", "1.16.3", "loads"),
+        (13, "AveragePool", "kernel_shape = [2, 2], pads = [1, 1]", "1.28.0", "unknown"),
+        (13, "AveragePool", "kernel_shape = [2, 2], pads = [1, 1]", "1.29.0", "refused"),
+        (13, "AveragePool", "kernel_shape = [2, 2], pads = [1, 1, 1, 1, 1]", "1.28.0", "loads"),
+        (13, "AveragePool", "kernel_shape = [2, 2], pads = [1, 1, 1, 1, 1]", "1.29.0", "refused"),
         (13, "AveragePool", "kernel_shape = [2, 0]", "1.16.3", "refused"),
         (13, "AveragePool", "kernel_shape = [2, 2], strides = [0, 1]", "1.25.1", "loads"),
         (13, "AveragePool", "kernel_shape = [2, 2], strides = [0, 1]", "1.26.0", "refused"),
@@ -179,6 +186,9 @@ def test_dropout_of_bfloat16_is_refused_if_it_stays(opset: int, nodes: str, expe
         (13, "3, 5", "[3, 5]", ["loads", "loads", "refused"]),
         (14, "3, 5", "[3, 5]", ["loads", "refused", "refused"]),
         (14, "3, 5, 2", "[3, 4]", ["loads", "loads", "refused"]),
+        (14, "N, 5, 2", "[3, 4]", ["loads", "loads", "loads"]),
+        (13, "N, 5", "[3, 5]", ["loads", "loads", "loads"]),
+        (14, "N, 5", "[3, 5]", ["loads", "refused", "refused"]),
         (13, "3, 5", "", ["refused", "refused", "refused"]),
         (13, "3", "[3]", ["refused", "refused", "refused"]),
     ],
@@ -190,12 +200,64 @@ def test_labels_of_a_loss(opset: int, scores: str, labels: str, expected: list[s
     assert expected == [verdict(opset, body, release) for release in ("1.16.3", "1.23.2", "1.24.1")]
 
 
-def test_weights_of_a_loss() -> None:
-    """Newer releases refuse weights that are not a vector."""
-    body = "(float[3, 5] x, int64[3] l, float[{}] w) => (float y) {{ y = SoftmaxCrossEntropyLoss (x, l, w) }}"
-    verdicts = [verdict(13, body.format(shape), release) for shape in ("5", "5, 1") for release in ("1.23.2", "1.24.1")]
+@pytest.mark.parametrize(
+    ("scores", "weights", "expected"),
+    [
+        ("3, 5", "[5]", ["loads", "loads"]),
+        ("3, 5", "[5, 1]", ["loads", "refused"]),
+        ("3, 5", "[5, 3]", ["loads", "refused"]),
+        ("3, 5", "[3, 5]", ["refused", "refused"]),
+        ("3, 5", "", ["refused", "refused"]),
+        ("N, 5", "[5, 3]", ["loads", "loads"]),
+        ("3, C", "[5, 1]", ["loads", "loads"]),
+        ("3, C", "[3, 5]", ["refused", "refused"]),
+    ],
+)
+def test_weights_of_a_loss(scores: str, weights: str, expected: list[str]) -> None:
+    """Newer releases refuse weights that are not a vector, and all refuse those that cannot be multiplied."""
+    labels = scores.partition(",")[0]
+    inputs = f"(float[{scores}] x, int64[{labels}] l, float{weights} w)"
+    body = f"{inputs} => (float y) {{ y = SoftmaxCrossEntropyLoss (x, l, w) }}"
 
-    assert ["loads", "loads", "loads", "refused"] == verdicts
+    assert expected == [verdict(13, body, release) for release in ("1.23.2", "1.24.1")]
+
+
+@pytest.mark.parametrize(("shape", "expected"), [("", "refused"), ("[4]", "refused"), ("[N, 4]", "loads")])
+def test_rank_of_a_group_normalization(shape: str, expected: str) -> None:
+    """GroupNormalization needs a batch and channels."""
+    body = f"(float{shape} x, float[4] s) => (float y) {{ y = GroupNormalization <num_groups = 2> (x, s, s) }}"
+
+    assert expected == verdict(21, body, "1.18.1")
+
+
+@pytest.mark.parametrize(
+    ("counts", "pool", "weights", "expected"),
+    [
+        ("0, 4", "1, 2, 3, 4, 5, 6", "1.0, 1.0, 1.0, 1.0, 1.0", "loads"),
+        ("0, 4", "1, 2, 3, 4, 5", "1.0, 1.0, 1.0, 1.0, 1.0", "refused"),
+        ("0, 8", "1, 2, 3, 4, 5, 6", "1.0, 1.0, 1.0, 1.0, 1.0", "refused"),
+        ("4, 2", "1, 2, 3, 4, 5, 6", "1.0, 1.0, 1.0, 1.0, 1.0", "refused"),
+        ("-1, 4", "1, 2, 3, 4, 5, 6", "1.0, 1.0, 1.0, 1.0, 1.0", "refused"),
+        ("1, 4", "1, 2, 3, 4, 5, 6", "1.0, 1.0, 1.0, 1.0, 1.0", "loads"),
+        ("0, 4", "1, 2, 3, 4, 5, 6", "1.0", "refused"),
+    ],
+)
+def test_ngrams_of_a_vectorizer(counts: str, pool: str, weights: str, expected: str) -> None:
+    """The pool contains complete 1-grams and 2-grams, each with a weight."""
+    values = (
+        'mode = "TF", min_gram_length = 1, max_gram_length = 2, max_skip_count = 0, ngram_indexes = [0, 1, 2, 3, 4]'
+    )
+    node = f"TfIdfVectorizer <{values}, ngram_counts = [{counts}], pool_int64s = [{pool}], weights = [{weights}]> (x)"
+
+    assert expected == verdict(9, f"(int64[N] x) => (float y) {{ y = {node} }}", "1.16.3")
+
+
+@pytest.mark.parametrize(("opset", "expected"), [(0, "refused"), (1, "loads")])
+def test_opset_zero_has_no_operators(opset: int, expected: str) -> None:
+    """ONNX Runtime's own LayerNormalization exists since opset 1."""
+    body = "(float[2, 3] x, float[3] s, float[3] b) => (float y) { y = LayerNormalization (x, s, b) }"
+
+    assert expected == verdict(opset, body, "1.31.1")
 
 
 def test_axis_of_a_scalar() -> None:
