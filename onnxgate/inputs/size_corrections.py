@@ -16,7 +16,8 @@ _ORIENTED = tuple(
     for pattern in (
         r"Got: (?P<actual>\d+),? Expected: (?P<required>\d+)",
         r"C: (?P<actual>\d+) kernel channels: (?P<required>\d+) group: (?P<group>\d+)",
-        r"W: ?\{(?P<required>\d+),\d+\} K: (?P<actual>\d+)",
+        r"W: ?\{(?P<required>\d+),(?P<n>\d+)\} K: (?P<actual>\d+) N: ?(?P=n)\b",
+        r"W: ?\{(?P<n>\d+),(?P<required>\d+)\} K: (?P<actual>\d+) N: ?(?P=n)\b",
         r"\[axis:\] == (?P<actual>\d+)\..* scale size of (?P<required>\d+)",
         r"X\.shape=\{[\d,]*?(?P<actual>\d+)\} scale\.shape=\{(?P<required>\d+)\}",
     )
@@ -56,12 +57,12 @@ class Corrections(NamedTuple):
     """Settings that may prevent an error, by the way in which they are found, most likely ones first.
 
     `replaced` replace a size in the error text. The others change sizes from which a size in the text may be computed:
-    `scaled` as a multiple, `areas` as an area, `shifted` as a sum.
+    `areas` as an area, `scaled` as a multiple, `shifted` as a sum.
     """
 
     replaced: list[dict[str, int]]
-    scaled: list[dict[str, int]]
     areas: list[dict[str, int]]
+    scaled: list[dict[str, int]]
     shifted: list[dict[str, int]]
 
     def take(self) -> dict[str, int] | None:
@@ -69,15 +70,21 @@ class Corrections(NamedTuple):
         return next((settings.pop(0) for settings in self if settings), None)
 
 
-def list_corrections(text: str, setting: Mapping[str, int], axes: Sequence[str]) -> Corrections:
-    """Return settings that may prevent the error of a run with `setting`. Only `axes` are changed."""
+def list_corrections(
+    text: str, setting: Mapping[str, int], axes: Sequence[str], leading: Sequence[str] = ()
+) -> Corrections:
+    """Return settings that may prevent the error of a run with `setting`. Only `axes` are changed.
+
+    A size is not computed from `leading` axes, such as batches, if there are others.
+    """
     pairs = _find_pairs(text)
     computed = [(a, b) for a, b in pairs if a and all(setting[name] != a for name in axes)]
     larger = [name for name in axes if setting[name] > 1]
+    larger = [name for name in larger if name not in leading] or larger
     kinds = (
         [*_list_replacements(setting, axes, pairs), *_list_larger(text, setting, axes)],
-        [{name: setting[name] * b // a} for a, b in computed for name in larger if setting[name] * b % a == 0],
         [it for a, b in computed for it in _list_areas(setting, larger, b / a)],
+        [{name: round(setting[name] * b / a)} for a, b in computed for name in larger],
         [{name: setting[name] + b - a} for a, b in computed for name in larger],
     )
     return Corrections(*(_apply(changes, setting) for changes in kinds))

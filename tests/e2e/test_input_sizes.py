@@ -181,6 +181,11 @@ NAMED: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "(float[batch, 3, h, w] x) => (float[batch, d] y) { f = Flatten(x)  y = MatMul(f, w1) }",
         {"w1": (2352, 4)},
     ),
+    "wave": (
+        "(float[batch, samples] x) => (float[batch, d] y) { v = Unsqueeze(x, o)  c = Conv<strides = [160]>(v, w1)"
+        "  f = Flatten(c)  y = Gemm<transB = 1>(f, w2) }",
+        {"w1": (4, 1, 400), "w2": (3, 392)},
+    ),
     "blocks": ("(float[batch, time] x) => (float[batch, n, 128] y) { y = Reshape(x, b) }", {}),
     "positions": (
         "(int64[batch, seq] x) => (float[batch, seq, 4] y) { e = Gather(w1, x)  l = Shape<start = 1, end = 2>(x)"
@@ -221,7 +226,8 @@ def test_single_sizes_of_named_axes(command: Repository, tmp_path: Path) -> None
         for name, at, axes in (
             ("features", "seq=20", "`seq`"),
             ("flattened", "h=28 w=28", "`h` and `w`"),
-            ("patches", "h=59 w=59", "`h` and `w`"),
+            ("patches", "h=63 w=63", "`h` and `w`"),
+            ("wave", "samples=16038", "`samples`"),
         )
     }
 
@@ -229,6 +235,7 @@ def test_single_sizes_of_named_axes(command: Repository, tmp_path: Path) -> None
         (made.folder / "onnxgate.toml").read_text()
         + '[[model]]\npath = "models/features.onnx"\nsizes = { seq = [20] }\n'
         + '[[model]]\npath = "models/flattened.onnx"\nsizes = { h = [28], w = [28] }\n'
+        + '[[model]]\npath = "models/wave.onnx"\nsizes = { samples = [16000] }\n'
         + '[[model]]\npath = "models/patches.onnx"\nsizes = { h = [56], w = [56] }\n'
     )
     assert made.report("--stage", "runtime", status=0)["findings"] == []

@@ -30,6 +30,12 @@ TEXTS = {
     " scale.shape={7} bias.shape={} and axis=2": ({"t": 96, "f": 64}, {"t": 96, "f": 7}),
     "GEMM: Dimension mismatch, W: {320,64} K: 640 N:64": ({"n": 1, "f": 64}, {"n": 1, "f": 32}),
     "GEMM: Dimension mismatch, W: {2704,64} K: 15376 N:64": ({"n": 1, "h": 64, "w": 64}, {"n": 1, "h": 27, "w": 27}),
+    "GEMM: Dimension mismatch, W: {3,392} K: 32 N:3": ({"n": 1, "samples": 1600}, {"n": 1, "samples": 19600}),
+    "GEMM: Dimension mismatch, W: {3,392} K: 484 N:3": ({"n": 1, "samples": 19600}, {"n": 1, "samples": 15874}),
+    "Attempting to broadcast an axis by a dimension other than 1. 24 by 196": (
+        {"n": 1, "h": 64, "w": 96},
+        {"n": 1, "h": 224, "w": 224},
+    ),
     "Input channels C is not equal to kernel channels * group. C: 96 kernel channels: 5 group: 2": (
         {"n": 1, "f": 96},
         {"n": 1, "f": 10},
@@ -65,6 +71,13 @@ def test_only_the_named_axes_change() -> None:
     text = "Input initial_h must have shape {1,1,128}. Actual:{1,96,128}"
 
     assert list_corrections(text, {"n": 96, "t": 96}, ["t"]).replaced == [{"n": 96, "t": 1}]
+
+
+def test_no_size_is_computed_from_a_batch() -> None:
+    """A batch has no influence on the size of a flattened sequence."""
+    text = "GEMM: Dimension mismatch, W: {392,5} K: 32 N:5"
+
+    assert list_corrections(text, {"n": 3, "t": 64}, ["n", "t"], ["n"]).take() == {"n": 3, "t": 784}
 
 
 @pytest.mark.parametrize("text", ["no sizes at all", f"mismatched dimensions of 4 and {MAX_SIZE + 1}", "{0} {0}"])

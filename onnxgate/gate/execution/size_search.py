@@ -118,6 +118,7 @@ class _SizeSearch:
         self._graph = graph
         self._facts, self._sizes, self._states, self._ran, self._attempt = facts, sizes, states, ran, attempt
         self._guessed = list_guessed_axes(facts.inputs, sizes)
+        self._leading = list_leading_axes(facts.inputs, states)
         self._newest = find_newest(ran)
         self._corrections = Corrections([], [], [], [])
         self._tried: list[Setting] = []
@@ -149,8 +150,7 @@ class _SizeSearch:
         failing = list_failing(self._ran, eager)
         cases = {case.name: case for _, case, _ in case_results(self._ran) if case.origin == "generated"}
         settings = [dict(case.sizes) for case in cases.values() if not case.probe]
-        leading = list_leading_axes(self._facts.inputs, self._states)
-        inner = [name for name in self._guessed if name not in leading]
+        inner = [name for name in self._guessed if name not in self._leading]
         changed = [case.sizes for case in cases.values() if case.name in failing and not case.probe]
         changed = [sizes for sizes in changed if _differs_only(sizes, settings[0], inner)]
         if not changed:
@@ -173,8 +173,7 @@ class _SizeSearch:
         An unnamed axis may have only one size, as nothing declares that it may vary. A setting that only some of the
         values for branches accept is not used, but shows that the size may vary.
         """
-        leading = list_leading_axes(self._facts.inputs, self._states)
-        inner = [name for name in self._guessed if name not in leading] if axes is None else axes
+        inner = [name for name in self._guessed if name not in self._leading] if axes is None else axes
         declared = [name for name in inner if has_declared_name(name) and name not in self._states.sizes]
         completed = [case.sizes for _, case, result in case_results(self._ran) if result.failure is None]
 
@@ -218,7 +217,7 @@ class _SizeSearch:
             data, weight = shapes.get(node.input[0], ()), self._graph.dims(node.input[1]) or ()
             if data and len(weight) > 1 and isinstance(weight[-2], int) and data[-1] != weight[-2]:
                 text = f"Got: {data[-1]} Expected: {weight[-2]}"
-                kinds = list_corrections(text, base, self._guessed)
+                kinds = list_corrections(text, base, self._guessed, self._leading)
                 return [setting for kind in kinds for setting in kind][:MAX_WEIGHT_SETTINGS]
         return []
 
@@ -227,8 +226,7 @@ class _SizeSearch:
         nodes = self._graph.nodes(WEIGHT_AXES)
         dims = ((self._graph.dims(node.input[1]) or (), WEIGHT_AXES[node.op_type]) for node in nodes)
         sizes = dict.fromkeys(shape[axis] for shape, axis in dims if len(shape) >= abs(axis))
-        leading = list_leading_axes(self._facts.inputs, self._states)
-        inner = [name for name in self._guessed if name not in leading]
+        inner = [name for name in self._guessed if name not in self._leading]
         settings = [{**base, name: size} for size in sizes if isinstance(size, int) and size for name in inner]
         return settings[:MAX_WEIGHT_SETTINGS]
 
@@ -258,7 +256,7 @@ class _SizeSearch:
 
     def _correct(self, text: str, setting: Setting) -> None:
         """Add the settings that an error text suggests before all others of their kind."""
-        kinds = zip(list_corrections(text, setting, self._guessed), self._corrections, strict=True)
+        kinds = zip(list_corrections(text, setting, self._guessed, self._leading), self._corrections, strict=True)
         self._corrections = Corrections(*([*new, *(it for it in known if it not in new)] for new, known in kinds))
 
 
