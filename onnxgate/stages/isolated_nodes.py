@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,6 +111,7 @@ FAMILIES_BY_RULE: Mapping[str, frozenset[str]] = {
     "attribute-unsupported": frozenset({"attribute", "arity", "constructor", "shape_inference"}),
 }
 """Rule -> families of error texts that confirm the prediction of the rule."""
+_WORD = re.compile(r"\w+")
 IsolatedOutcome = Literal["refused", "loads", "unknown"]
 
 
@@ -261,6 +263,16 @@ class _IsolatedResult:
     def nodes(self) -> list[TypedNode]:
         return [node for kind in self.kinds for node in kind.nodes]
 
+    @property
+    def concerns_neighbors(self) -> bool:
+        """Whether the nodes are refused only next to other nodes, so that their outcome in isolation has no meaning."""
+        return any(kind.operation.traits.concerns_neighbors for kind in self.kinds)
+
+    @property
+    def _failing_operators(self) -> set[str]:
+        """Operators that the prediction names, such as the `Concat` that fails after a `Squeeze`."""
+        return {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", self.claim)} - {"axes", "Transpose"}
+
     def is_refused(self, refusing: RefusingRuntime) -> bool:
         """Return whether the node itself is refused, and not because of its missing context or an inner node."""
         gist, first = self.loaded.gist, self.kinds[0].first
@@ -273,6 +285,8 @@ class _IsolatedResult:
         """Return whether the refusal confirms the prediction for these nodes or their operator."""
         if refusal.family not in FAMILIES_BY_RULE.get(self.rule, ()):
             return False
+        if self.concerns_neighbors:
+            return any(name in self._failing_operators for name in _WORD.findall(refusal.failure.text))
         if refusal.node:
             return refusal.node in {node.name for node in self.nodes}
         return self.is_all and any(kind.operation.name in refusal.gist for kind in self.kinds)
@@ -339,6 +353,8 @@ def _decide_outcome(
 ) -> IsolatedOutcome:
     if result.is_refused(refusing) or any(map(result.is_named, refusing.refusals)):
         return "refused"
+    if result.concerns_neighbors:
+        return "unknown"
     names = {node.name for node in result.nodes}
 
     def has_other_cause(refusal: LevelRefusal) -> bool:

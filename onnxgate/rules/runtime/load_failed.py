@@ -84,8 +84,8 @@ def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReferenc
 
     If nodes were loaded individually, a prediction about a node explains only the failure of that node.
     """
-    if subject.alone and attempt.refusal.family in NODE_FAMILIES:
-        causes = [node for node in subject.alone if node.rule and attempt.optimization in node.explains]
+    causes = [node for node in subject.alone if node.rule and attempt.optimization in node.explains]
+    if causes or (subject.alone and attempt.refusal.family in NODE_FAMILIES):
         return tuple(HitReference(cause.rule, cause.claim) for cause in causes)
     return tuple(map(HitReference, RULES_BY_FAMILY.get(attempt.refusal.family, ())))
 

@@ -27,6 +27,8 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     yield from create_refusal_hits(
         subject,
         "attribute-unsupported",
-        "export the model with the attributes and inputs that the imported opset defines",
+        f"set `axes` of `{subject.operator}`, for example with `squeeze(dim)` in PyTorch"
+        if subject.about == "omitted axes"
+        else "export the model with the attributes and inputs that the imported opset defines",
         causes=OPSET_RULES,
     )

@@ -50,6 +50,11 @@ class NodeTraits(msgspec.Struct, frozen=True):
     has_fixed_scores: bool = False  # all sizes of the scores of a wrong loss are known
     is_eliminated: bool = False  # Identity or Dropout that ONNX Runtime removes before it selects kernels
 
+    @property
+    def concerns_neighbors(self) -> bool:
+        """Return whether a release refuses the node only next to certain other nodes."""
+        return self.is_transposed or bool(self.as_scalar)
+
 
 class Operation(msgspec.Struct, frozen=True):
     """Properties of a node that determine whether a release implements it. Equal operations are checked only once.

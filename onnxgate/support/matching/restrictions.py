@@ -112,7 +112,7 @@ def _find_shape_restriction(
         return SupportGap("attribute-unsupported", f"`{name}` does not accept a scalar", about="rank")
     if operation.traits.as_scalar and is_release_within(release, "1.18.0", "1.22.1"):
         problem = f"`{name}` without `axes` and with an unknown size is taken for a scalar, and then "
-        return SupportGap("attribute-unsupported", problem + operation.traits.as_scalar, about="axes")
+        return SupportGap("attribute-unsupported", problem + operation.traits.as_scalar, about="omitted axes")
     if operation.traits.is_transposed and is_release_within(release, "", "1.25.1"):
         problem = f"`{name}` of doubles is fused with `Transpose` into `com.microsoft.FusedMatMul`"
         return SupportGap("missing-kernel", problem, "has no kernel for it with doubles", "FusedMatMul")

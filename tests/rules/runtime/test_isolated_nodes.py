@@ -158,3 +158,13 @@ def test_a_model_that_loads_and_then_crashes_was_not_refused() -> None:
     actual = summarize([predicted("Conv"), runs(crashed)])
 
     assert ["runtime-crashed", "prediction-contradicted"] == [rule for rule, _, _ in actual]
+
+
+def test_prediction_explains_an_error_of_another_node() -> None:
+    """A prediction that names a node next to it explains the failure, whatever the family of the error text."""
+    attempts = attempt("all", SHAPES, "shape_inference"), attempt("disabled", SHAPES, "shape_inference")
+    alone = [isolated_node("Det", "refused", "all", "disabled")]
+
+    assert summarize([predicted("Det"), runs(*attempts, alone=alone)]) == [
+        ("missing-kernel", "no kernel for Det: the node that makes `y`", True)
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import onnx
 import onnx.parser
 import pytest
@@ -139,6 +140,35 @@ def test_message_of_the_model_confirms_prediction(model: ExecutedModel) -> None:
     )["Conv"]
     assert ("refused", ("all",), "missing-kernel") == judged(model, refusing(NO_CONV, misses=("Conv",)), conv)["Conv"]
     assert "unknown" == judged(model, refusing(TYPES, misses=("Conv",), node="c"), conv)["Conv"][0]
+
+
+SQUEEZED = ModelView(
+    onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]>'
+        "g (float[N] x, float[1] y) => (float[M] z) { s = Squeeze (x) z = Concat <axis = 0> (s, y) }"
+    )
+)
+RANKS = "Node (c) Op (Concat) [ShapeInferenceError] rank must be greater than axis"
+CLAIM = "`Squeeze(1)` without `axes` and with an unknown size is taken for a scalar, and then `Concat` fails"
+
+
+@pytest.mark.parametrize(("text", "outcome"), [(RANKS, "refused"), (RANKS.replace("Concat", "Gemm"), "unknown")])
+def test_node_that_fails_only_next_to_others(tmp_path: Path, text: str, outcome: str) -> None:
+    """A node whose neighbor is refused loads in isolation, which does not contradict the prediction."""
+    kinds = collect_node_kinds(SQUEEZED)
+    squeeze = kinds[0].first
+    traits = msgspec.structs.replace(squeeze.operation.traits, as_scalar="`Concat` fails")
+    kinds[0].first = msgspec.structs.replace(
+        squeeze, operation=msgspec.structs.replace(squeeze.operation, traits=traits)
+    )
+    actual = NodeProblem(kinds[0].first, SupportGap("attribute-unsupported", CLAIM))
+    prediction = Prediction(ir_too_new=False, opsets_too_new=(), found=(actual,)).refused
+    each = RefusingRuntime(refusing(text, node="c").refusals, prediction, in_full=True)
+    model = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), SQUEEZED, tmp_path, tmp_path)
+
+    assert [outcome] == [
+        one.outcome for one in isolated_nodes.evaluate_isolated_nodes(each, kinds, {kinds[0]: LOADS}, model)
+    ]
 
 
 def test_shared_operator_does_not_identify_a_node(tmp_path: Path) -> None:
