@@ -12,9 +12,10 @@ from onnxgate.core.findings import Place
 from onnxgate.core.report import RATIO_METRICS
 
 SOURCE = "the source"
+"""Value of `Comparison.reference` for outputs that are compared with the outputs of the source."""
+
 IN_FLOAT32 = "in float32"
 """Detail of differences of a float16 model that was computed in float32, on the newest runtime only."""
-"""Value of `Comparison.reference` for outputs that are compared with the outputs of the source."""
 
 SELECTED = "selected"
 """Note for a comparison of scores by which items are selected, instead of an output that depends on the selection."""
