@@ -158,14 +158,15 @@ def test_order_of_equal_scores_is_ignored() -> None:
 @pytest.mark.parametrize("has_equal_scores", [True, False])
 def test_order_of_only_equal_scores_is_ignored(has_equal_scores: bool) -> None:
     """If all scores are equal, the order is arbitrary; equal coordinates or labels are no scores."""
-    reference = detections()
+    reference = {**detections(), "labels": np.zeros(6, np.int64)}
     reference["boxes"][:, 0] = 0
-    reference["labels"] = np.zeros(6, np.int64)
-    reference["scores"] = np.full(6, 0.2, np.float32) if has_equal_scores else np.arange(6, dtype=np.float32)
-    layout = find_layout(reference, AXES)
+    scores = reference.pop("scores")
+    if has_equal_scores:
+        reference["output"] = np.full_like(scores, 0.2)
+    layout = find_layout(reference, dict.fromkeys(reference))
     assert layout is not None
-    candidate = pick(reference, 3, 1, 0, 2, 5, 4)
-    agreement = compare_items(layout, candidate, reference, BOUNDS, lambda _: ())
+    bounds = {**BOUNDS, "output": BOUNDS["scores"]}
+    agreement = compare_items(layout, pick(reference, 3, 1, 0, 2, 5, 4), reference, bounds, lambda _: ())
 
     assert agreement is not None
     assert has_equal_scores == (agreement.wrong == 0)
