@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 from onnx import ModelProto, TensorProto
 
 from onnxgate.model.subgraphs.instrumented_models import link_data
+from onnxgate.model.subgraphs.reduced_models import list_needed_values
 
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+OTHER_SELECTIONS = frozenset({"NonMaxSuppression", "ArgMax", "ArgMin", "Hardmax"})
+"""Operators whose selections are not replayed, as are those of `TopK` nodes in subgraphs and local functions."""
 MIN_OPSET = 11
 """First opset with `GatherElements`."""
 
@@ -45,6 +53,28 @@ def list_selections(proto: ModelProto) -> tuple[ReplayedSelection, ...]:
             own=f"onnxgate:own values {number}",
         )
         for number, node in enumerate(nodes)
+    )
+
+
+def find_other_values(proto: ModelProto) -> frozenset[str]:
+    """Return the values that depend on a selection that is not replayed."""
+    inner = {*OTHER_SELECTIONS, "TopK"}
+    selecting = {function.name for function in proto.functions if _has_node(function.node, inner)}
+    found: set[str] = set()
+    for node in proto.graph.node:
+        graphs = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
+        selects = node.op_type in OTHER_SELECTIONS | selecting or any(_has_node(graph.node, inner) for graph in graphs)
+        if selects or not found.isdisjoint(list_needed_values(node)):
+            found.update(filter(None, node.output))
+    return frozenset(found)
+
+
+def _has_node(nodes: Iterable[NodeProto], operators: Collection[str]) -> bool:
+    """Return whether one of these nodes, or a node in their subgraphs, is one of these operators."""
+    return any(
+        node.op_type in operators
+        or any(_has_node(graph.node, operators) for it in node.attribute for graph in (it.g, *it.graphs))
+        for node in nodes
     )
 
 
