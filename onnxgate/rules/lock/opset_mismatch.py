@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.advice import Action, ConfigEdit, Repair
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelLockComparison
 from onnxgate.rules.definition import rule
@@ -26,10 +27,15 @@ def opset_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     for domain, pinned in sorted(subject.pinned_opsets.items()):
         version = subject.facts.opsets.get(domain)
         if version is not None and version != pinned:
+            is_convertible = domain == "ai.onnx" and not subject.facts.function_opsets
             yield Hit(
                 place,
                 f"imports opset {version} of `{domain}`; `{subject.opset_place.path}` pins {pinned}",
                 model=subject.facts.path,
-                fix=f"export the model at opset {pinned}, or change `opset`",
+                fix=(
+                    *([Repair(subject.facts.path, "to convert the model")] if is_convertible else []),
+                    Action(f"export the model at opset {pinned}"),
+                    ConfigEdit("change `opset`"),
+                ),
                 identity=f"{domain} {version}",
             )

@@ -97,10 +97,12 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
     if not named and any(difference.bound_from == "config" for difference in differences):
         return "raise the model's `tolerance` in the config if the difference is acceptable"
     if not named:
-        return f"set a tolerance such as `tolerance = {{ {FORM} }}` for the model if the difference is acceptable"
+        return (
+            f"set a tolerance above the difference, such as `tolerance = {{ {FORM} }}`, if the difference is acceptable"
+        )
     keys = (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False) for name in named)
     form = ", ".join(f"{key} = {{ rtol = 0, atol = 20 }}" for key in keys)
-    return f"set a tolerance such as `tolerance = {{ {form} }}` for the model if the difference is acceptable"
+    return f"set a tolerance above the difference, such as `tolerance = {{ {form} }}`, if the difference is acceptable"
 
 
 def describe_worst(comparison: Comparison) -> str:

@@ -34,8 +34,8 @@ LABELS = msgspec.structs.replace(
     detail="at [3]: 4 instead of 5; 2 of 64 elements differ",
 )
 WORDS = msgspec.structs.replace(LABELS, detail="at [3]: 'cat' instead of 'cut'; 2 of 64 elements differ")
-GENERAL = "set a tolerance such as `tolerance = { rtol = 0, atol = 1e-3 }`"
-NAMED = 'set a tolerance such as `tolerance = { "label/0" = { rtol = 0, atol = 20 } }`'
+GENERAL = "set a tolerance above the difference, such as `tolerance = { rtol = 0, atol = 1e-3 }`"
+NAMED = 'set a tolerance above the difference, such as `tolerance = { "label/0" = { rtol = 0, atol = 20 } }`'
 
 
 def _comparison(pair: Literal["source", "runtime", "optimization"], *differences: Difference) -> Comparison:
@@ -54,7 +54,7 @@ def test_measuring_is_suggested_for_default_tolerances() -> None:
     (hit,) = source_mismatch.judge(_comparison("source", FAR))
 
     assert hit.fix.startswith("run `onnxgate lock --measure models/m.onnx` ")
-    assert f"; if the difference exceeds these errors, export the model again, or {GENERAL} for the model" in hit.fix
+    assert f"; if the difference exceeds these errors, export the model again, or {GENERAL}, if" in hit.fix
 
 
 @pytest.mark.parametrize("bound_from", ["config", "lock"])
@@ -64,7 +64,7 @@ def test_measuring_is_not_suggested_twice(bound_from: Literal["config", "lock"])
     (hit,) = source_mismatch.judge(_comparison("source", difference))
     acceptance = {
         "config": "raise the model's `tolerance` in the config if the difference is acceptable",
-        "lock": f"{GENERAL} for the model if the difference is acceptable",
+        "lock": f"{GENERAL}, if the difference is acceptable",
     }
 
     assert hit.fix == f"export the model again, or {acceptance[bound_from]}"
@@ -78,7 +78,7 @@ def test_tolerance_of_integers_names_the_output(rule: Any, pair: Any) -> None:
     """Neither a general tolerance nor measuring is suggested for integers."""
     (hit,) = rule.judge(_comparison(pair, LABELS))
 
-    assert hit.fix.endswith(f"{NAMED} for the model if the difference is acceptable")
+    assert hit.fix.endswith(f"{NAMED}, if the difference is acceptable")
     assert "--measure" not in hit.fix
 
 
