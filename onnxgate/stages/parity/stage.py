@@ -136,6 +136,7 @@ class _OutputComparer:
     covered: set[tuple[str, str, str]] = field(default_factory=set)  # (runtime, case, output) compared with the source
     uncertain: set[str] = field(default_factory=set)  # outputs with too few labels for a verdict
     nan: dict[str, dict[str, None]] = field(default_factory=dict)  # output -> cases with only NaN
+    zero: set[str] = field(default_factory=set)  # outputs that are zero in some case
     negligible: dict[tuple[PairKind, str], str] = field(default_factory=dict)  # outputs that zeros would match
     significant: set[tuple[PairKind, str]] = field(default_factory=set)  # outputs that are significant in some case
     ranked: RankedComparison = field(init=False)
@@ -346,6 +347,8 @@ class _OutputComparer:
                 self.negligible.setdefault((pair, output), f"{reason}, so any output near zero would pass")
             elif any(part.any() for part in iter_parts(expected)):
                 self.significant.add((pair, output))
+            elif expected.size and expected.dtype.kind == "f":
+                self.zero.add(output)
             is_default = precision == "single" and difference.bound_from == "type"
             if is_default and is_negligible(array, expected, FAINT_LARGEST, FAINT_SHARE):
                 difference = msgspec.structs.replace(difference, note=FAINT)
@@ -394,11 +397,15 @@ class _OutputComparer:
                 self.by_design.add(reason)
 
     def report_negligible(self) -> None:
-        """Report outputs whose nonzero results are negligible in every case."""
+        """Report outputs whose nonzero results are negligible in every case, or that are zero in every case."""
         hint = "set `tolerance` for this output: a smaller `atol`, or the current `atol` if values near 0 are expected"
         for key, reason in self.negligible.items():
             if key not in self.significant:
                 self.miss(f"{NEGLIGIBLE}{key[1]}", reason, hint)
+        for output in sorted(self.zero - {output for _, output in {*self.significant, *self.negligible}}):
+            reason = f"output `{output}` is zero in all cases, so faults in the nodes before it may not change it"
+            self.miss(f"{NEGLIGIBLE}{output}", reason, REAL_INPUTS_HINT)
+            self.by_design.add(reason)
 
 
 def _name_source_cause(case: str, source: CaseResult | None) -> str:

@@ -343,6 +343,20 @@ def test_output_near_zero_is_not_checked(tmp_path: Path) -> None:
     assert (held, equal) == ([], [])
 
 
+def test_output_that_is_always_zero_is_reported(tmp_path: Path) -> None:
+    """Zeros agree with zeros, but most faults would not change them; one case with other values is enough."""
+    zero = np.zeros_like(RIGHT)
+    found, undone = _gather(PLAIN, _ran(tmp_path, NEW, {"all": zero}), {NAME: saved(tmp_path, zero, zero)})
+    _, other = _gather(PLAIN, _ran(tmp_path, NEW, {"all": RIGHT}), {NAME: saved(tmp_path, RIGHT, RIGHT)})
+
+    assert _failing(found) == []
+    assert [(entry.reason, entry.by_design) for entry in undone] == [
+        (f"output `{name}` is zero in all cases, so faults in the nodes before it may not change it", True)
+        for name in "yz"
+    ]
+    assert other == []
+
+
 def test_numbers_in_place_of_nan_differ(tmp_path: Path) -> None:
     """Numbers where the source has NaN are a mismatch."""
     blank = np.full_like(RIGHT, np.nan)
