@@ -106,6 +106,14 @@ def test_faint_outputs_have_a_smaller_bound(scale: float, error: float, bound: f
     assert bound is None or pytest.approx(expected, rel=1e-3) == chosen.atol
 
 
+def test_noise_of_a_faint_output_may_exceed_the_default() -> None:
+    """The difference of large numbers may be small, but has larger rounding errors than the default `atol` allows."""
+    tolerance = MeasuredTolerance(noise=6.5e-6, bound=5.2e-5)
+    noise = NoiseMeasurement(tolerances={"z": tolerance}, faint={"z": 5.2e-5})
+
+    assert 5.2e-5 == choose_bound(None, None, "z", F32, half=False, noise=noise).atol
+
+
 def test_noise_raises_the_default_only() -> None:
     """The tolerance that was measured in a check is the least default, but does not replace a recorded tolerance."""
     noise = NoiseMeasurement({name: MeasuredTolerance(noise=1e-4, bound=8e-4) for name in ("y", "z")})
