@@ -744,10 +744,14 @@ def test_float16_weights_of_a_model_are_rounded(project: Asker) -> None:
         def build():
             return Scale(), (torch.ones(2),)
 
-        def folded():
-            model = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 2, bias=False), torch.nn.BatchNorm1d(1)).half().eval()
+        def folded(eps=1e-5):
+            norm = torch.nn.BatchNorm1d(1, eps=eps)
+            model = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 2, bias=False), norm).half().eval()
             torch.nn.init.constant_(model[0].weight, 0.1)
             return model, (torch.ones(1, 1, 4).half(),)
+
+        def changed():
+            return folded(eps=1e-3)
         """,
     )
     stored = hashlib.sha256(np.array([0.1, 0.3], np.float16).tobytes()).hexdigest()
@@ -761,6 +765,7 @@ def test_float16_weights_of_a_model_are_rounded(project: Asker) -> None:
     assert ([stored], False) == (result["half_weights"], result["is_half"])
     assert (False, True) == (conv in folded["half_weights"], folded["is_half"])
     assert (True, []) == (conv in folded["folded_weights"], result["folded_weights"])
+    assert [] == project.ask("rounded.py:changed", export=False, half_weights=[conv])["folded_weights"]
 
 
 def test_intermediate_tensors_are_float64(project: Asker) -> None:

@@ -16,6 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import eager
 from .source import Phase, Wire, pluralize, seed_generators
 
+MAX_IDENTITY_ERROR = 1e-4
+"""Maximum error of a factor that does not change a float16 number."""
+
 MAX_ROWS = 4096
 """Maximum number of rows of a weight that are hashed; larger weights are usually vocabularies."""
 
@@ -193,13 +196,28 @@ def round_weights(module: Any, stored: Set[str]) -> List[str]:
 def hash_folded_weights(module: Any) -> List[str]:
     """Return the SHA-256 of the float16 weights into which exporters may fold a normalization.
 
-    If a model stores such a weight unchanged, the normalization changes it by less than rounding.
+    If a model stores such a weight unchanged, the normalization changes it by less than rounding, unless a factor was
+    rounded: 1.0005, for `eps=0.001`, is 1 in float16. Weights of modules with such factors are omitted.
     """
-    if not isinstance(module, torch.nn.Module):
+    if not isinstance(module, torch.nn.Module) or not all(map(_is_identity, _list_normalizations(module))):
         return []
     folded = _find_folded_weights(module)
     weights = (weight for weight in _weights(module) if id(weight) in folded and weight.dtype == torch.float16)
     return sorted({hashed for weight in weights for hashed in _hash_stored(weight)})
+
+
+def _list_normalizations(module: Any) -> List[Any]:
+    return [part for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
+
+
+def _is_identity(normalization: Any) -> bool:
+    """Return whether a batch normalization multiplies by 1, except for a tenth of a float16 step."""
+    if normalization.running_var is None:
+        return False
+    factor = (normalization.running_var.detach().double() + normalization.eps).rsqrt()
+    if normalization.weight is not None:
+        factor = factor * normalization.weight.detach().double()
+    return bool(((factor - 1).abs() < MAX_IDENTITY_ERROR).all())
 
 
 def _find_folded_weights(module: Any) -> Set[int]:
