@@ -109,7 +109,7 @@ class OmittedData(msgspec.Struct, frozen=True):
 
     @property
     def is_list(self) -> bool:
-        """Whether the data is the list of an attribute, at whose position the attribute is."""
+        """Whether the data is the list of an attribute. The position is then that of the attribute."""
         return self.field == _LIST_FIELD
 
 
