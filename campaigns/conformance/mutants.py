@@ -262,7 +262,7 @@ def _input_constant(model: ModelProto, random: Random) -> bool:
     inputs = []
     for value in model.graph.input:
         dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        if value.type.tensor_type.elem_type in numbers and len(dims) < 2 and math.prod(dims) <= 16:
+        if value.type.tensor_type.elem_type in numbers and len(dims) < 2 and 0 <= math.prod(dims) <= 16:
             inputs.append((value, dims))
     if not inputs:
         return False
