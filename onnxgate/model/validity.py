@@ -139,7 +139,7 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
     for key in find_recursive_functions(view, measure_calls(view)):
         yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
     for graph in view.graphs:
-        yield from _find_missing_element_types(graph.proto) if view.has_unusual_types else ()
+        yield from _find_missing_element_types(graph) if view.has_unusual_types else ()
         for name in _find_repeated(_list_node_names(graph)):
             yield ModelFault(f"two nodes are named `{name}`", name)
         for name in _find_repeated([tensor.name for tensor in graph.proto.initializer]):
@@ -178,11 +178,15 @@ def _list_node_names(graph: GraphView) -> list[str]:
     return [node.name for node in graph.nodes if node.name and node.operator[1] != "Constant"]
 
 
-def _find_missing_element_types(graph: GraphProto) -> Iterator[ModelFault]:
+def _find_missing_element_types(view: GraphView) -> Iterator[ModelFault]:
     """Yield a fault for each value without a known element type, which `onnx.checker` does not report.
 
-    Source: ONNX Runtime 1.16 to 1.32 refuses such models, also if the value is an input or initializer without use.
+    Source: ONNX Runtime 1.16 to 1.32 refuses such models, also if the value is an input or initializer without use. It
+    ignores the types of constants, and of values that no node computes or that are also outputs.
     """
+    graph = view.proto
+    constants = {name for node in view.nodes if node.operator[1] == "Constant" for name in node.outputs}
+    computed = {name for node in view.nodes for name in node.outputs}.difference(value.name for value in graph.output)
     for tensor in graph.initializer:
         if tensor.data_type not in ELEMENT_TYPES:
             yield ModelFault(f"initializer `{tensor.name}` has the unknown element type {tensor.data_type}")
@@ -194,6 +198,8 @@ def _find_missing_element_types(graph: GraphProto) -> Iterator[ModelFault]:
                 continue
             if element and role != "value":
                 yield ModelFault(f"{role} `{value.name}` has the unknown element type {element}")
+            elif value.name in constants or (role == "value" and value.name not in computed):
+                continue
             elif not _has_element_type(value_type):
                 yield ModelFault(f"the type of {role} `{value.name}` has no element type")
 

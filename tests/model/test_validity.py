@@ -452,6 +452,28 @@ def test_types_without_an_element_type(
     assert ModelFault(f"the type of {subject} has no element type") == judged(tmp_path, model)
 
 
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ("y = Relu (x) z = Constant <value = float[1] {1}> ()", "z"),  # the type is that of the constant
+        ("y = Relu (x) z = Neg (x)", "unused"),  # nothing computes the value
+        ("y = Relu (x) z = Neg (x)", "y"),  # the output has a type
+    ],
+)
+def test_types_that_runtimes_ignore(tmp_path: Path, body: str, name: str) -> None:
+    """No runtime needs the declared types of constants and of values that no node computes."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (y, z) {{ {body} }}')
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    if name == "z":
+        model.graph.output[1].type.tensor_type.shape.SetInParent()
+    else:
+        model.graph.output[1].type.tensor_type.elem_type = TensorProto.FLOAT
+        model.graph.value_info.add(name=name).type.tensor_type.shape.SetInParent()
+
+    fault = judged(tmp_path, model)
+    assert fault is None or "has no element type" not in fault.message
+
+
 @pytest.mark.parametrize("role", ["initializer", "input", "output"])
 def test_unknown_element_types(tmp_path: Path, role: str) -> None:
     """Every runtime refuses a type that ONNX does not define, also of an input or initializer that no node uses."""
