@@ -56,17 +56,18 @@ def list_selections(proto: ModelProto) -> tuple[ReplayedSelection, ...]:
     )
 
 
-def find_other_values(proto: ModelProto) -> frozenset[str]:
-    """Return the values that depend on a selection that is not replayed."""
+def count_other_selections(proto: ModelProto) -> dict[str, int]:
+    """Return how many selections that are not replayed follow each other before a value, if there are any."""
     inner = {*OTHER_SELECTIONS, "TopK"}
     selecting = {function.name for function in proto.functions if _has_node(function.node, inner)}
-    found: set[str] = set()
+    counts: dict[str, int] = {}
     for node in proto.graph.node:
         graphs = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
         selects = node.op_type in OTHER_SELECTIONS | selecting or any(_has_node(graph.node, inner) for graph in graphs)
-        if selects or not found.isdisjoint(list_needed_values(node)):
-            found.update(filter(None, node.output))
-    return frozenset(found)
+        count = max((counts.get(name, 0) for name in list_needed_values(node)), default=0) + selects
+        if count:
+            counts.update(dict.fromkeys(filter(None, node.output), count))
+    return counts
 
 
 def _has_node(nodes: Iterable[NodeProto], operators: Collection[str]) -> bool:
