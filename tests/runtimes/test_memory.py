@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxgate.core.jobs import Benchmark, Command, Export, InputCase, Inputs, Load, Probe, Run, Trace
-from onnxgate.model.reading import structure
+from onnxgate.model.reading import omitted_data
 from onnxgate.runtimes.memory import (
     EXPORT_FACTOR,
     FRAMEWORK_BYTES,
@@ -109,7 +109,7 @@ def test_estimate_reads_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     model = write_ensemble(tmp_path / "m.onnx", 300_000)
     expected = estimate_job_bytes(Load(model=str(model)))
     copy = write_ensemble(tmp_path / "copy.onnx", 300_000)
-    monkeypatch.setattr(structure, "iter_list_pieces", lambda *_: pytest.fail("a list is read"))
+    monkeypatch.setattr(omitted_data, "iter_list_pieces", lambda *_: pytest.fail("a list is read"))
 
     assert estimate_job_bytes(Load(model=str(copy))) == expected
 
