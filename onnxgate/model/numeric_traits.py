@@ -40,8 +40,9 @@ class NumericTraits:
     """Numeric traits of a model.
 
     `half` means that some nodes compute with 16-bit floats; to round numbers to 16 bits, and to convert them back, is
-    not enough. `quantized` contains the quantizing operators, `random` the
-    random operators that affect an output, and `random_outputs` the affected outputs.
+    not enough. `quantized` contains the quantizing operators, or `DequantizeLinear` if only weights are quantized
+    (`weights_only`). `random` contains the random operators that affect an output, and `random_outputs` the affected
+    outputs.
     """
 
     half: bool = False
@@ -49,6 +50,8 @@ class NumericTraits:
     quantized: tuple[str, ...] = ()
     random_outputs: frozenset[str] = frozenset()
     bfloat16: bool = False  # 16-bit floats have only 8 bits of precision
+    weights_only: bool = False  # weights are quantized, but all operators compute with floats
+    has_quantized_factors: bool = False  # some of these weights are factors of `MatMul` or `Gemm`
 
     def is_random(self, output: str) -> bool:
         """Return whether an output is random.
@@ -62,13 +65,34 @@ def detect_numeric_traits(facts: ModelFacts, model: ModelView) -> NumericTraits:
     """Detect the numeric traits of a model from its operators and types."""
     drawn = find_random_outputs(model)
     types = {tensor.data_type for _, tensor in model.tensors} | _find_half_casts(model)
+    quantized = tuple(sorted(name for name in facts.operators if name in QUANTIZED_OPERATORS))
+    weights = _find_dequantized_weights(model) if not quantized else NO_VALUES
     return NumericTraits(
         half=not types.isdisjoint(_HALF_TYPES),
         bfloat16=TensorProto.BFLOAT16 in types,
         random=tuple(sorted(frozenset().union(*drawn.values()))),
         random_outputs=frozenset(drawn),
-        quantized=tuple(sorted(name for name in facts.operators if name in QUANTIZED_OPERATORS)),
+        quantized=("DequantizeLinear",) if weights else quantized,
+        weights_only=bool(weights),
+        has_quantized_factors=any(
+            node.operator[1] in ("MatMul", "Gemm") and not weights.isdisjoint(node.inputs[:2]) for node in model.nodes()
+        ),
     )
+
+
+NO_VALUES: frozenset[str] = frozenset()
+
+
+def _find_dequantized_weights(model: ModelView) -> frozenset[str]:
+    """Return the values that are dequantized from stored tensors, and those that are moved or cast from them."""
+    stored = {name for name, _ in model.tensors if name}
+    weights: set[str] = set()
+    for node in model.nodes():
+        source = node.inputs[0] if node.inputs else ""
+        is_weight = source in stored if node.operator[1] == "DequantizeLinear" else source in weights
+        if is_weight and node.operator[1] in ("DequantizeLinear", "Cast", "Identity", "Reshape", "Transpose"):
+            weights.update(node.outputs)
+    return frozenset(weights)
 
 
 def _find_half_casts(model: ModelView) -> set[int]:

@@ -57,6 +57,23 @@ def _of(tmp_path: Path, text: str) -> NumericTraits:
             "g (float[N, 4] x) => (float[N, 2] y) { y = com.microsoft.MatMulNBits<K = 4, N = 2>(x, x, x) }",
             NumericTraits(quantized=("com.microsoft.MatMulNBits",)),
         ),
+        (
+            "g (float[N, 1] x) => (float[N, 1] y) <int8[1, 1] q = {3}, float s = {0.1}> "
+            "{ d = DequantizeLinear(q, s)  w = Transpose(d)  y = MatMul(x, w) }",
+            NumericTraits(quantized=("DequantizeLinear",), weights_only=True, has_quantized_factors=True),
+        ),
+        (
+            "g (float[N, 1, 8] x) => (float[N, 1, 8] y) <int8[1, 1, 1] q = {3}, float s = {0.1}> "
+            "{ w = DequantizeLinear(q, s)  y = Conv(x, w) }",
+            NumericTraits(quantized=("DequantizeLinear",), weights_only=True),
+        ),
+        ("g (int8[N] x, float s) => (float[N] y) { y = DequantizeLinear(x, s) }", NumericTraits()),
+        (
+            "g (float[N, 1] x) => (float[N, 1] y) <int8[1, 1] q = {3}, float s = {0.1}, int8 z = {0}> "
+            "{ w = DequantizeLinear(q, s)  a = QuantizeLinear(x, s, z)  b = DequantizeLinear(a, s, z) "
+            "y = MatMul(b, w) }",
+            NumericTraits(quantized=("QuantizeLinear",)),
+        ),
     ],
 )
 def test_comparability(tmp_path: Path, text: str, expected: NumericTraits) -> None:

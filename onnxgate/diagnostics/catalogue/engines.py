@@ -321,9 +321,9 @@ ENGINE_LIMITS = (
 def find_value_limit(runtime: str, comparability: NumericTraits, operators: Collection[str]) -> str:
     """Describe the known limitation of an engine that may change the outputs of a quantized model with these operators.
 
-    Return "" if no limitation is known, or if the model is not quantized.
+    Return "" if no limitation is known, or if the model is not quantized or only its weights are.
     """
-    if not comparability.quantized:
+    if not comparability.quantized or comparability.weights_only:
         return ""
     return _describe_limit(runtime, lambda limit: limit.quantized and limit.operators.issubset(operators))
 

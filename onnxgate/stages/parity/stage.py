@@ -25,6 +25,7 @@ from onnxgate.numerics.quantization import measure_scale
 from onnxgate.numerics.streams import iter_parts, load_array
 from onnxgate.stages.parity.output_comparison import (
     FAINT,
+    INT8_INPUTS,
     TOO_FEW_LABELS,
     CaseOutput,
     PairKind,
@@ -135,6 +136,7 @@ class _OutputComparer:
     by_design: set[str] = field(default_factory=set)  # reasons that do not make the check undecided
     covered: set[tuple[str, str, str]] = field(default_factory=set)  # (runtime, case, output) compared with the source
     uncertain: set[str] = field(default_factory=set)  # outputs with too few labels for a verdict
+    int8_inputs: dict[str, float] = field(default_factory=dict)  # output -> SNR in dB with inputs quantized to int8
     nan: dict[str, dict[str, None]] = field(default_factory=dict)  # output -> cases with only NaN
     zero: set[str] = field(default_factory=set)  # outputs that are zero in some case
     negligible: dict[tuple[PairKind, str], str] = field(default_factory=dict)  # outputs that zeros would match
@@ -148,6 +150,7 @@ class _OutputComparer:
     def evidence(self) -> ParityEvidence:
         """Return the comparisons and the incomplete checks."""
         self._report_nan()
+        self._report_int8_inputs()
         self.reasons |= {note: ("", cause) for note, cause in self.ranked.notes.items()}
         self.by_design |= self.ranked.notes.keys()
         for reason, cause in self.ranked.hollow.items():
@@ -168,6 +171,16 @@ class _OutputComparer:
             of = f"output{'s' if len(outputs) > 1 else ''} {join_quoted(outputs)}"
             reason = f"{of} cannot be compared: all elements are NaN in both results with {join_quoted(cases)}"
             self.miss(f"nan {' '.join(outputs)}", reason, REAL_INPUTS_HINT)
+
+    def _report_int8_inputs(self) -> None:
+        for output, snr_db in self.int8_inputs.items():
+            reason = (
+                f"output `{output}` at optimization level `all` was compared by SNR only ({snr_db:.0f} dB), because "
+                "ONNX Runtime rounds the inputs of `MatMul` and `Gemm` nodes with quantized weights to int8 "
+                "(since 1.25; for `MatMul` with 4-bit weights since 1.19)"
+            )
+            self.miss(f"int8 {output}", reason)
+            self.by_design.add(reason)
 
     def miss(self, cause: str, reason: str, hint: str = "") -> None:
         """Record why a comparison is missing. `cause` is the stable name of the reason, see `IncompleteCheck`."""
@@ -340,6 +353,8 @@ class _OutputComparer:
         difference = measure_difference(self.model, key, level, pair, array, expected)
         if difference.note == TOO_FEW_LABELS:
             self.uncertain.add(output)
+        if difference.note == INT8_INPUTS:
+            self.int8_inputs[output] = min(difference.value, self.int8_inputs.get(output, difference.value))
         if difference.agrees and difference.metric == "worst_abs" and difference.bound_from != "config":
             precision = "half" if traits.half or array.dtype.itemsize == 2 else "single"
             if is_negligible(array, expected, difference.bound, DEFAULT_BOUNDS[precision][0]):

@@ -188,6 +188,29 @@ def test_quantized_outputs_are_compared_by_ratio(tmp_path: Path) -> None:
         assert (_failing(found), undone) == (expected, [])
 
 
+WEIGHTS_ONLY = NumericTraits(quantized=("DequantizeLinear",), weights_only=True, has_quantized_factors=True)
+
+
+def test_optimizer_may_quantize_the_inputs_of_quantized_weights(tmp_path: Path) -> None:
+    """The noise of int8 inputs, which only the optimizer adds, is a note; larger differences are faults."""
+    signal = np.sin(np.arange(80, dtype=np.float32)).reshape(2, 40)
+    noisy = signal + np.float32(0.01) * np.cos(7 * np.arange(80, dtype=np.float32)).reshape(2, 40)
+    scaled = signal * np.where(np.arange(40) == 1, np.float32(4), np.float32(1))
+    convolution = replace(WEIGHTS_ONLY, has_quantized_factors=False)
+    for traits, outputs, expected in (
+        (WEIGHTS_ONLY, {"all": noisy, "disabled": signal}, []),
+        (WEIGHTS_ONLY, {"all": scaled, "disabled": signal}, [("optimization", NEW, "optimization disabled")]),
+        (convolution, {"all": noisy, "disabled": signal}, [("optimization", NEW, "optimization disabled")]),
+        (WEIGHTS_ONLY, _both(noisy), [("runtime", OLD, NEW)]),
+    ):
+        jobs = [*_ran(tmp_path, OLD, _both(signal)), *_ran(tmp_path, NEW, outputs)]
+        found, undone = _gather(ParityModel("m.onnx", PLACE, traits, None, None), jobs)
+
+        assert _failing(found) == expected
+        assert all(entry.by_design and "was compared by SNR only (40 dB)" in entry.reason for entry in undone)
+        assert bool(undone) == (outputs["all"] is noisy and traits is WEIGHTS_ONLY)
+
+
 def test_few_labels_of_a_quantized_model_decide_nothing(tmp_path: Path) -> None:
     """Too few differing labels leave the check undecided, unless other outputs were compared."""
     labels, other = np.array([1, 2, 3]), np.array([1, 2, 4])

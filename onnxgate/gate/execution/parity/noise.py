@@ -111,7 +111,7 @@ class NoiseMeter:
         outputs = list_run_outputs(usual)
         runs = [self._start(model, usual, seed) for seed in range(SAMPLES)]
         pairs = [pair for run in runs for pair in _pair(run.outputs(), outputs)]
-        if self.traits.quantized:
+        if self.traits.quantized and not self.traits.weights_only:
             accuracy = measure_quantization(pairs, "", usual.runtime, allow_spread=False)
             measurement = NoiseMeasurement(accuracy=accuracy)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxgate.core.jobs import Failure, Job, Observation, Refused
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, UnmeasurableError
 from onnxgate.gate.execution.parity.noise import NoiseMeter, change_rounding, write_changed_model
-from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.model.numeric_traits import NumericTraits, detect_numeric_traits
+from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
@@ -129,3 +131,18 @@ def test_noise_is_measured_on_another_runtime(tmp_path: Path) -> None:
     assert noise.tolerances["y"].noise == pytest.approx(1e-3, rel=1e-3)
     with pytest.raises(UnmeasurableError, match=r"did not run on onnxruntime 1\.31\.1 and .*\(refused\)\)$"):
         _noise_on(tmp_path).measure(tmp_path / "m.onnx", usual, runtimes)
+
+
+def test_noise_of_a_model_with_quantized_weights_is_a_tolerance(tmp_path: Path) -> None:
+    """Runs of a model that only stores quantized weights are compared element by element."""
+    text = """g (float[2, 1] x) => (float[2, 1] y) <int8[1, 1] q = {3}, float s = {0.5}>
+        { w = DequantizeLinear(q, s)  y = MatMul(x, w) }"""
+    onnx.save(parse(text), tmp_path / "m.onnx")
+    reading = read_model(tmp_path / "m.onnx", "m.onnx")
+    runtime = f"onnxruntime {RELEASES[0]}"
+    usual = [ran(runtime, "all", done(saved(tmp_path, USUAL), outputs=["y"]), [case(1)])]
+    meter = replace(_noise_on(tmp_path, RELEASES[0]), traits=detect_numeric_traits(reading.facts, reading.view))
+    noise = meter.measure(tmp_path / "m.onnx", usual, [runtime])
+
+    assert noise.tolerances["y"].noise == pytest.approx(1e-3, rel=1e-3)
+    assert noise.accuracy == {}
