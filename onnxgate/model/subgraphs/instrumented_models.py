@@ -207,8 +207,8 @@ SELECTION_INPUTS = {"TopK": (0,), "NonMaxSuppression": (0, 1), "ArgMax": (0,), "
 def add_selection_noise(model: Path, folder: Path, seed: int) -> Path | None:
     """Write a copy of a model that adds noise to the scores of each selection, to the new folder `folder`.
 
-    Return None if no node of the main graph selects items by float32 scores. The copy has the additional input
-    `SELECTION_NOISE`, a float32 scalar. Small scores get at least the noise of `SMALL_SCORE`.
+    Return None if no node of the main graph selects items by float32 or float16 scores. The copy has the additional
+    input `SELECTION_NOISE`, a float32 scalar. Small scores get at least the noise of `SMALL_SCORE`.
 
     Raises:
         OSError: the data cannot be read, or the disk is full.
@@ -216,11 +216,11 @@ def add_selection_noise(model: Path, folder: Path, seed: int) -> Path | None:
     structure = read_structure(model)
     kinds = _infer_element_types(structure)
     noisy = {
-        name
+        name: kind
         for node in structure.graph.node
         for position in SELECTION_INPUTS.get(node.op_type, ())
         if position < len(node.input)
-        and kinds.get(name := node.input[position], TensorProto.FLOAT) == TensorProto.FLOAT
+        and (kind := kinds.get(name := node.input[position], TensorProto.FLOAT)) in _NOISY_TYPES
     }
     if not noisy:
         return None
@@ -241,7 +241,7 @@ def add_selection_noise(model: Path, folder: Path, seed: int) -> Path | None:
         for position in SELECTION_INPUTS.get(node.op_type, ()):
             if position < len(node.input) and (name := node.input[position]) in noisy:
                 if name not in added:
-                    proto.graph.node.extend(_create_noise_nodes(name, seed))
+                    proto.graph.node.extend(_create_noise_nodes(name, noisy[name], seed))
                     added.add(name)
                 node.input[position] = f"{name} with noise"
         proto.graph.node.append(node)
@@ -251,17 +251,27 @@ def add_selection_noise(model: Path, folder: Path, seed: int) -> Path | None:
     return folder / "model.onnx"
 
 
-def _create_noise_nodes(name: str, seed: int) -> list[NodeProto]:
+def _create_noise_nodes(name: str, kind: int, seed: int) -> list[NodeProto]:
+    """Return the nodes that add noise to scores of an element type; the noise is computed in float32."""
     make = onnx.helper.make_node
+    is_half = kind == TensorProto.FLOAT16
     size, uniform, scaled, noise = (f"{name} {part}" for part in ("size", "uniform", "scaled", "noise"))
-    return [
-        make("Abs", [name], [f"{name} magnitude"]),
+    exact, changed = (f"{name} in float32", f"{name} changed") if is_half else (name, f"{name} with noise")
+    nodes = [
+        make("Abs", [exact], [f"{name} magnitude"]),
         make("Add", [f"{name} magnitude", f"{SELECTION_NOISE} least"], [size]),
-        make("RandomUniformLike", [name], [uniform], low=-1.0, high=1.0, seed=float(seed)),
+        make("RandomUniformLike", [exact], [uniform], low=-1.0, high=1.0, seed=float(seed)),
         make("Mul", [uniform, SELECTION_NOISE], [scaled]),
         make("Mul", [scaled, size], [noise]),
-        make("Add", [name, noise], [f"{name} with noise"]),
+        make("Add", [exact, noise], [changed]),
     ]
+    if not is_half:
+        return nodes
+    widen = make("Cast", [name], [exact], to=TensorProto.FLOAT)
+    return [widen, *nodes, make("Cast", [changed], [f"{name} with noise"], to=kind)]
+
+
+_NOISY_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16)
 
 
 def _infer_element_types(proto: ModelProto) -> dict[str, int]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.parser
+from onnx.reference import ReferenceEvaluator
 
 from onnxgate.model.subgraphs.instrumented_models import SELECTION_NOISE, add_selection_noise
 
@@ -30,8 +32,21 @@ def test_scores_get_noise(tmp_path: Path) -> None:
     assert [list(node.input) for node in model.graph.node if node.op_type == "TopK"] == [["s with noise", "k"]]
 
 
+def test_float16_scores_get_noise(tmp_path: Path) -> None:
+    """Noise of float16 scores decides between equal ones, of which runtimes may select others than the source."""
+    text = TEXT.replace("float[b, n] x", "float16[b, n] x").replace("float[b, m] v", "float16[b, m] v")
+    path = add_selection_noise(write(tmp_path, text), tmp_path / "noisy", seed=1)
+
+    assert path is not None
+    onnx.checker.check_model(onnx.load(str(path)), full_check=True)
+    inputs = {"x": np.zeros((1, 64), np.float16), SELECTION_NOISE: np.array(0.01, np.float32)}
+    values, indices = ReferenceEvaluator(str(path)).run(None, inputs)
+    assert values.dtype == np.float16
+    assert indices.tolist() != [[0, 1, 2, 3, 4]]
+
+
 def test_model_without_selected_scores(tmp_path: Path) -> None:
-    """A model without a selection by float32 scores does not get noise."""
+    """A model without a selection by float scores does not get noise."""
     integers = TEXT.replace("float[b, n] x", "int64[b, n] x").replace("float[b, m]", "int64[b, m]")
     path = write(tmp_path, integers.replace("Sigmoid", "Identity"))
 
