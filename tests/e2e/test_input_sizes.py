@@ -231,6 +231,12 @@ def test_single_sizes_of_named_axes(command: Repository, tmp_path: Path) -> None
         )
     }
 
+    messages = {it["model"]: it["message"] for it in report["findings"]}
+    for replay in report["replays"]:
+        cases = [word for case in replay["cases"] for word in ("--case", case)]
+        again = made.report(replay["model"], "--stage", "runtime", *cases, status=0)
+        assert {it["model"]: it["message"] for it in again["findings"]} == {replay["model"]: messages[replay["model"]]}
+
     (made.folder / "onnxgate.toml").write_text(
         (made.folder / "onnxgate.toml").read_text()
         + '[[model]]\npath = "models/features.onnx"\nsizes = { seq = [20] }\n'

@@ -236,8 +236,6 @@ class _Executor:
         if Stage.PARITY not in self._settings.stages:
             eager = self._exporter.run_source(prepared, prepared.fed.cases)
             started = replace(started, sourced=SourceOutputs(eager, None))
-        if self._settings.inputs.cases:  # selected cases keep their sizes and values
-            return started
 
         def attempt(runtime: str, cases: Sequence[PlannedCase]) -> Sequence[ObservedRun]:
             planned = next(planned for planned in started.levels if planned.name == runtime)
@@ -248,6 +246,10 @@ class _Executor:
             return attempt(runtime, generator.plan([setting], probes=False))
 
         model = prepared.planned.model
+        if self._settings.inputs.cases:  # selected cases keep their sizes and values
+            refused = size_search.find_refused_axes(reading, model, ran, started.sourced.eager, attempt_sizes)
+            selected = (msgspec.structs.replace(it, refused=refused.get(it.name, ())) for it in prepared.fed.cases)
+            return self._restart(started, tuple(selected)) if refused else started
         found = size_search.find_sizes(reading, model, ran, started.sourced.eager, attempt_sizes)
         if found.settings:
             started = self._restart(started, generator.try_write(found.list_cases(generator), self._folder()))

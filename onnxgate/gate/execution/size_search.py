@@ -84,6 +84,27 @@ def find_sizes(
     )
 
 
+def find_refused_axes(
+    reading: ParsedModel,
+    model: SelectedModel,
+    ran: Sequence[ObservedRun],
+    eager: Mapping[str, CaseResult] | None,
+    attempt: Attempt,
+) -> dict[str, tuple[str, ...]]:
+    """Return the selected cases that fail because some axes have only one valid size, with these axes.
+
+    That is the size of another selected case. A search for further sizes found no other one.
+    """
+    facts, graph = reading.facts, DataflowGraph(reading.view)
+    search = _SizeSearch(facts, graph, model.settings.sizes, find_state_axes(facts.inputs, graph), ran, attempt)
+    failing = list_failing(ran, eager)
+    cases = {case.name: case for _, case, _ in case_results(ran) if case.origin == "generated"}
+    base = next((dict(case.sizes) for name, case in cases.items() if name not in failing), None)
+    others = {name: case.sizes for name, case in cases.items() if name in failing and case.sizes}
+    fixed = search.vary(base).fixed if base and others else ()
+    return {name: fixed for name, sizes in others.items() if base and _differs_only(sizes, base, fixed)}
+
+
 def _list_failing_bases(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> list[str]:
     """Return the cases with the first guessed sizes that fail in the source and on all runtimes."""
     generated = [case for _, case, _ in case_results(ran) if case.origin == "generated"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -79,7 +80,7 @@ def _find_single_sizes(subject: ModelRuns) -> Iterator[Hit]:
 
 def _format_key(axis: str) -> str:
     """Format the name of an axis as a TOML key."""
-    return axis if re.fullmatch(r"[A-Za-z0-9_-]+", axis) else f'"{axis}"'
+    return axis if re.fullmatch(r"[A-Za-z0-9_-]+", axis) else json.dumps(axis, ensure_ascii=False)
 
 
 def _name_axes(sizes: dict[str, int]) -> str:
