@@ -49,6 +49,8 @@ _OUTSIDE = re.compile(
     r"invalid ind\w+ found, ind\w+ = (\d+)|idx=(\d+) must be within the inclusive range \[-?\d+,\d+\]"
 )
 """An index that requires a larger axis. Source: ScatterND, GatherND and Gather of 1.18 and 1.31."""
+_RESHAPED = re.compile(r"Input shape:\{(\d+(?:,\d+)*)\}, requested shape:\{(-?\d+(?:,-?\d+)*)\}")
+"""Shapes of `Reshape` of 1.18 and 1.31."""
 _SHAPE = re.compile(r"[{\[(](\d+(?:, ?\d+)*),?[}\])]")
 _REQUIRED_FIRST = re.compile(r"must have shape|[Ee]xpected(?: shape)?:? ?[{\[(]")
 
@@ -137,6 +139,10 @@ def _find_pairs(text: str) -> list[tuple[int, int]]:
     pairs = [
         (int(match["actual"]), int(match["required"]) * int(match.groupdict().get("group") or 1)) for match in matches
     ]
+    if match := _RESHAPED.search(text):
+        count, required = (abs(math.prod(map(int, sizes.split(",")))) for sizes in match.groups())
+        multiple = required * -(-count // required) if required and "-" in match[2] else required
+        pairs += [(count, multiple)] if multiple else []
     shapes = [tuple(map(int, sizes.split(","))) for sizes in _SHAPE.findall(text)]
     if match := _UPDATES.search(text):
         updates, indices, data = (tuple(map(int, sizes.split(","))) for sizes in match.groups())

@@ -197,8 +197,20 @@ NAMED: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "  c = Conv<strides = [160], pads = [160, 160]>(v, w1)  k = Unsqueeze(m, o)  y = Mul(c, k) }",
         {"w1": (4, 1, 320)},
     ),
+    # Optimization replaces the size of the batch in the requested shape by -1.
+    "columns": (
+        "(float[batch, 4] x, float[1, m] e) => (float[batch, 16] y) { a = Shape<end = 1>(x)"
+        " s = Concat<axis = 0>(a, sixteen)"
+        "  r = Reshape(e, s)  k = ReduceMean(x, o)  y = Add(r, k) }",
+        {},
+    ),
+    "rows": (
+        "(float[batch, 4] x, float[m, 4] e) => (float[batch, 16, 4] y) { a = Shape<end = 1>(x)"
+        "  s = Concat<axis = 0>(a, sixteen, four)  r = Reshape(e, s)  u = Unsqueeze(x, o)  y = Add(r, u) }",
+        {},
+    ),
 }
-INTEGERS = {"p": [0, 8, -1], "b": [0, -1, 128], "z": [0], "o": [1]}
+INTEGERS = {"p": [0, 8, -1], "b": [0, -1, 128], "z": [0], "o": [1], "sixteen": [16], "four": [4]}
 
 
 def test_single_sizes_of_named_axes(command: Repository, tmp_path: Path) -> None:

@@ -66,6 +66,15 @@ def test_texts_suggest_sizes(text: str) -> None:
     assert list_corrections(text, setting, list(setting)).take() == expected
 
 
+@pytest.mark.parametrize(("requested", "size"), [("-1,16,4", 48), ("3,16,4", 48), ("-1,32,4", 64), ("0,-1,4", None)])
+def test_reshaped_data_need_a_multiple(requested: str, size: int | None) -> None:
+    """An axis is enlarged until its elements fill the other axes of the requested shape."""
+    text = f"cannot be reshaped to the requested shape. Input shape:{{36,4}}, requested shape:{{{requested}}}"
+    scaled = list_corrections(text, {"n": 1, "t": 36}, ["n", "t"], ["n"]).scaled
+
+    assert scaled == ([] if size is None else [{"n": 1, "t": size}])
+
+
 def test_only_the_named_axes_change() -> None:
     """Axes whose sizes are configured stay as they are."""
     text = "Input initial_h must have shape {1,1,128}. Actual:{1,96,128}"

@@ -239,8 +239,7 @@ class _Executor:
 
         def attempt(runtime: str, cases: Sequence[PlannedCase]) -> Sequence[ObservedRun]:
             planned = next(planned for planned in started.levels if planned.name == runtime)
-            first_level = msgspec.structs.replace(planned, levels=planned.levels[:1])
-            return self._levels(prepared, first_level, generator.try_write(cases, self._folder())).result()
+            return self._attempt(prepared, planned, generator.try_write(cases, self._folder()))
 
         def attempt_sizes(runtime: str, setting: Mapping[str, int]) -> Sequence[ObservedRun]:
             return attempt(runtime, generator.plan([setting], probes=False))
@@ -265,6 +264,19 @@ class _Executor:
             others = replaced.get(case.name)
             kept += [case] if others is None else generator.try_write(others, self._folder())
         return self._restart(started, tuple(kept))
+
+    def _attempt(
+        self, prepared: PreparedModel, planned: PlannedRuntime, cases: tuple[InputCase, ...]
+    ) -> tuple[ObservedRun, ...]:
+        """Run other cases at the first optimization level and, if it accepts all of them, at the other levels.
+
+        Optimization can replace a computed size by -1, so that wrong sizes are accepted.
+        """
+        levels = planned.levels
+        ran = self._levels(prepared, msgspec.structs.replace(planned, levels=levels[:1]), cases).result()
+        if not levels[1:] or not size_search.has_completed_all(ran):
+            return ran
+        return ran + self._levels(prepared, msgspec.structs.replace(planned, levels=levels[1:]), cases).result()
 
     def _restart(self, started: StartedModel, cases: tuple[InputCase, ...]) -> StartedModel:
         """Run the model and its source on other cases."""

@@ -57,6 +57,12 @@ def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
     return any(result.failure is not None for _, result in cases)
 
 
+def has_completed_all(ran: Sequence[ObservedRun]) -> bool:
+    """Return whether all cases of the runs completed, and there are any."""
+    results = [result for _, _, result in case_results(ran)]
+    return bool(results) and all(result.failure is None for result in results)
+
+
 def find_sizes(
     reading: ParsedModel,
     model: SelectedModel,
@@ -79,9 +85,8 @@ def find_sizes(
         return FoundSizes()
     required = msgspec.structs.replace(states, sizes={**states.sizes, **search.multiplied})
     varied = search.vary(found)
-    return replace(
-        varied, settings=(*vary_setting(facts.inputs, model.settings.sizes, found, required), *varied.settings)
-    )
+    usual = vary_setting(facts.inputs, model.settings.sizes, found, required)
+    return replace(varied, settings=(*(search.scale_with_leading(found, it) for it in usual), *varied.settings))
 
 
 def find_refused_axes(
@@ -115,10 +120,19 @@ def _list_failing_bases(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResu
 
 
 def list_failing(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> set[str]:
-    """Return the generated cases that fail in the source and on all runtimes."""
-    results = [(case.name, result) for _, case, result in case_results(ran) if case.origin == "generated"]
-    completed = {name for name, result in (*results, *(eager or {}).items()) if result.failure is None}
-    return {name for name, _ in results} - completed
+    """Return the generated cases that fail in the source and on all runtimes.
+
+    A runtime that completes a case only after optimization does not accept its sizes: optimization can replace a
+    computed size by -1.
+    """
+    unoptimized = [run for run in ran if run.job.optimization == "disabled"]
+    refused = {(name, case.name) for name, case, result in case_results(unoptimized) if result.failure is not None}
+    results = [(name, case, result) for name, case, result in case_results(ran) if case.origin == "generated"]
+    completed = {
+        case.name for name, case, result in results if result.failure is None and (name, case.name) not in refused
+    }
+    accepted = {name for name, result in (eager or {}).items() if result.failure is None}
+    return {case.name for _, case, _ in results} - completed - accepted
 
 
 def find_newest(ran: Sequence[ObservedRun]) -> str:
@@ -187,6 +201,22 @@ class _SizeSearch:
         varied = self.vary(settings[0], unchanged)
         kept += varied.settings
         return replace(varied, settings=tuple(it for index, it in enumerate(kept) if it not in kept[:index]))
+
+    def scale_with_leading(self, base: Setting, setting: dict[str, int]) -> dict[str, int]:
+        """Return a setting; if the model rejects it, with another axis that is a multiple of a changed leading axis.
+
+        `base` is a setting that the model accepts. Only sizes of leading axes may differ in `setting`.
+        """
+        ratios = {setting[name] // base[name] for name in self._leading if setting[name] != base[name]}
+        if len(ratios) != 1 or not _differs_only(setting, base, self._leading) or self._is_accepted(setting):
+            return setting
+        (ratio,) = ratios
+        inner = [name for name in self._guessed if name not in self._leading and setting[name] > 1]
+        scaled = ({**setting, name: ratio * setting[name]} for name in inner)
+        return next((it for it in scaled if is_small(self._facts.inputs, it) and self._is_accepted(it)), setting)
+
+    def _is_accepted(self, setting: Setting) -> bool:
+        return has_completed_all(self._attempt(self._newest, setting))
 
     def vary(self, base: dict[str, int], axes: Sequence[str] | None = None) -> FoundSizes:
         """Find other sizes of inner axes than those in `base`; by default, of all that the author of the model named.

@@ -247,7 +247,7 @@ def test_size_in_the_error_text_is_tried_first(tmp_path: Path) -> None:
     )
 
     assert [cases for _, cases in host.jobs[4:5]] == [("sizes batch=1 samples=1234",)]
-    assert len(host.jobs) == 4 + 2 + 4
+    assert len(host.jobs) == 4 + 6 + 4
     assert _judged(done)[NEW] == {
         "sizes batch=1 samples=1234",
         "sizes batch=3 samples=1234",
