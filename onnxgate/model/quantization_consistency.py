@@ -33,7 +33,8 @@ BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 """Operators whose third input is a bias. Runtimes fuse them with `DequantizeLinear` into a quantized operator.
 
 Source: ONNX Runtime 1.17 to 1.26 fuses them and ignores the stored scale of the bias; since 1.27, it does not fuse them
-if that scale is not the product. Measured 2026-11-28.
+if that scale is not the product. The product includes `alpha` of `Gemm`, which is not fused if `beta` is not 1.
+Measured 2026-11-28.
 """
 _COMPARED_NAMES = {*BIASED, *INPUT_NAMES, *(name.rpartition(".")[2] for name in QUANTIZED_INPUTS)}
 MAX_SCALE_DIFFERENCE = 1e-3
@@ -154,21 +155,30 @@ class _ScaleComparison:
         if bias is None or bias.data_type != _INT32:
             return
         first, second, own = scales
-        if first is None or second is None or own is None or first.size != 1 or own.size not in (1, second.size):
+        alpha, beta = (_get_factor(node, name) for name in ("alpha", "beta"))
+        if beta != 1 or first is None or second is None or own is None:
+            return
+        if first.size != 1 or own.size not in (1, second.size):
             return
         values = self._stored.values(bias)
         if values is None or values.size % own.size:
             return
         # Nodes with other scales may share a bias of zeros.
         used = values.reshape(own.size, -1).any(axis=1) | (not self._is_shared(dequantizers[2], node))
-        product = first.astype("f8").reshape(-1)[0] * second.astype("f8").reshape(-1)
+        product = alpha * first.astype("f8").reshape(-1)[0] * second.astype("f8").reshape(-1)
         if (used & (abs(own.reshape(-1) - product) > MAX_BIAS_DIFFERENCE * abs(product))).any():
             name = f"`{node.op_type}` node `{node.name}`" if node.name else f"the `{node.op_type}` node"
+            factor = "`alpha` and " if alpha != 1 else ""
             what = (
-                f"its `x_scale` is not the product of the scales of input and weight of {name}, "
+                f"its `x_scale` is not the product of {factor}the scales of input and weight of {name}, "
                 "which runtimes use if they fuse these nodes"
             )
             yield QuantizationFault(dequantizers[2], what, "value")
+
+
+def _get_factor(node: NodeProto, name: str) -> float:
+    """Return `alpha` or `beta` of `Gemm`; 1 for other operators."""
+    return next((float(attribute.f) for attribute in node.attribute if attribute.name == name), 1.0)
 
 
 def list_slots(node: NodeProto) -> tuple[QuantizedInput, ...]:

@@ -61,3 +61,19 @@ def test_scales_after_a_computation_are_independent(tmp_path: Path) -> None:
     )
 
     assert describe(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(
+    ("factors", "scale", "faults"),
+    [("alpha = 1.0", 0.002, 0), ("alpha = 0.5", 0.001, 0), ("alpha = 0.5", 0.002, 1), ("beta = 2.0", 0.001, 0)],
+)
+def test_scale_of_a_bias_includes_alpha(tmp_path: Path, factors: str, scale: float, faults: int) -> None:
+    """The scale of a fused bias includes `alpha`. Runtimes do not fuse `Gemm` if `beta` is not 1."""
+    text = (
+        f"<float s = {{0.02}}, uint8 z = {{128}}, int8[1, 2] w = {{1, 2}}, float t = {{0.1}}, int32[2] b = {{5, 6}}, "
+        f"float u = {{{scale}}}> {{ f = Flatten<axis = 3>(x) q = QuantizeLinear(f, s, z) d = DequantizeLinear(q, s, z) "
+        f"e = DequantizeLinear(w, t) c = DequantizeLinear(b, u) y = Gemm<{factors}>(d, e, c) }}"
+    )
+
+    what = "its `x_scale` is not the product of `alpha` and the scales of input and weight of the `Gemm` node, "
+    assert describe(tmp_path, text) == [f"{what}which runtimes use if they fuse these nodes"] * faults
