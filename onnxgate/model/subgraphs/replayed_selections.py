@@ -31,6 +31,7 @@ class ReplayedSelection:
     replayed: str  # input with the indices
     values: str  # the scores at these indices
     own: str  # the highest scores, sorted, as the node selects them
+    axis: int
 
     @property
     def added(self) -> tuple[str, str]:
@@ -51,6 +52,7 @@ def list_selections(proto: ModelProto) -> tuple[ReplayedSelection, ...]:
             replayed=f"onnxgate:replayed {number}",
             values=f"onnxgate:values {number}",
             own=f"onnxgate:own values {number}",
+            axis=next((attribute.i for attribute in node.attribute if attribute.name == "axis"), -1),
         )
         for number, node in enumerate(nodes)
     )
@@ -97,13 +99,12 @@ def replay_selections(model: Path, proto: ModelProto, folder: Path) -> Path:
             copy.graph.node.append(node)
             continue
         values, indices = node.output
-        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), -1)
         node.output[:] = [selection.own, f"{selection.own} indices"]
         make = onnx.helper.make_node
         copy.graph.node.extend(
             (
                 node,
-                make("GatherElements", [selection.scores, selection.replayed], [selection.values], axis=axis),
+                make("GatherElements", [selection.scores, selection.replayed], [selection.values], axis=selection.axis),
                 make("Identity", [selection.replayed], [indices]),
                 *([make("Identity", [selection.values], [values])] if values else []),
             )

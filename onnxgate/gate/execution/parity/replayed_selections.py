@@ -7,12 +7,14 @@ selected items are compared too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, RunResult
@@ -34,6 +36,7 @@ from onnxgate.stages.parity.stage import ParityEvidence
 from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from onnx import ModelProto
 
 MIN_DIFFERING_SHARES = {0: 0.0, 1: 0.05}
@@ -119,6 +122,9 @@ class ReplayedComparison:
             return None
         latest = max(completed, key=lambda run: runtime_sort_key(run.runtime))
         names = {selection.indices: None for selection in selections}
+        if len(selections) > 1:  # the scores show which of them the source selects
+            inputs = {value.name for value in proto.graph.input}
+            names |= {selection.scores: None for selection in selections if selection.scores not in inputs}
         exposed = expose_values(proto, path, names, self.extra.place())
         usual = self.extra.start(latest.runtime, exposed, tuple(cases.values()), latest.job.optimization).outputs()
         chosen = _align(usual, selections, sourced)
@@ -172,7 +178,10 @@ def _read_source(answer: Observation, cases: Sequence[str], count: int) -> dict[
 def _align(
     usual: RunOutputs, selections: Sequence[ReplayedSelection], sourced: Mapping[str, _SourceRun]
 ) -> dict[str, list[_Selected]] | None:
-    """Find the selection of the source for each of the model, by order and shape; None if it is not unambiguous."""
+    """Find the selection of the source for each of the model; None if it is not unambiguous.
+
+    It has the same shape. Several of the same shape are in the same order, unless the scores show another order.
+    """
     aligned: dict[str, list[_Selected]] = {}
     for case, source in sourced.items():
         files = [usual.paths.get((case, selection.indices)) for selection in selections]
@@ -181,8 +190,45 @@ def _align(
         fitting = [(it, shape) for it, shape in selected if shape in shapes]
         if None in files or [shape for _, shape in fitting] != shapes:
             return None
-        aligned[case] = [it for it, _ in fitting]
+        scores = [usual.paths.get((case, selection.scores)) for selection in selections]
+        chosen = [it for it, _ in fitting]
+        for shape in dict.fromkeys(shapes):
+            places = [place for place, other in enumerate(shapes) if other == shape]
+            same = [chosen[place] for place in places]
+            order = _order_by_scores([(selections[place], scores[place]) for place in places], same)
+            for place, number in zip(places, order, strict=True):
+                chosen[place] = same[number]
+        aligned[case] = chosen
     return aligned
+
+
+def _order_by_scores(
+    selections: Sequence[tuple[ReplayedSelection, str | None]], selected: Sequence[_Selected]
+) -> Sequence[int]:
+    """Return which of the source's selections of one shape has the scores of each of the model's selections.
+
+    A tool may have moved the nodes of a model. The order of the source is returned if the scores do not show another.
+    """
+    numbers = range(len(selected))
+    if len(selected) < 2 or any(path is None for _, path in selections):
+        return numbers
+    errors = np.array(
+        [[_compare_scores(load_array(path or ""), one.axis, it) for it in selected] for one, path in selections]
+    )
+    best = [row if errors[row, row] <= errors[row].min() else int(errors[row].argmin()) for row in numbers]
+    return best if sorted(best) == [*numbers] else numbers
+
+
+def _compare_scores(scores: NDArray[Any], axis: int, selected: _Selected) -> float:
+    """Return the largest difference between the selected scores of the model and of the source."""
+    try:
+        ours = np.take_along_axis(scores, load_array(selected.indices), axis).astype(np.float64)
+    except (IndexError, ValueError):
+        return math.inf
+    theirs = load_array(selected.values).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        difference = np.where(ours == theirs, 0.0, np.abs(ours - theirs))
+    return float(np.where(np.isnan(difference), math.inf, difference).max(initial=0.0))
 
 
 def _add_indices(case: InputCase, selections: Sequence[ReplayedSelection], chosen: Sequence[_Selected]) -> InputCase:

@@ -36,6 +36,7 @@ ARGMAX = """g (float[6] x, float[6, 2] boxes) => (float[3, 2] y) {
   error = Constant<value = float[3, 1] {0, 0, 0}>()  e = Add(n, error)  y = Add(e, f) }"""
 CASCADE = ARGMAX.replace("f = Cast<to = 1>(a)", "b = ArgMax<keepdims = 0>(a)  c = Sub(a, b)  f = Cast<to = 1>(c)")
 CASCADE = CASCADE.replace("a = ArgMax<keepdims = 0>(x)", "a = ArgMax(x)")
+TWO = DETECTOR.replace("z = Gather", "high = Add(x, one)  w, j = TopK<axis = 0>(high, k)  z = Gather")
 WRONG_SCORES = DETECTOR.replace("{1.0}", "{1.1}")
 WRONG_BOXES = DETECTOR.replace("Neg(z)", "Exp(z)")
 SMALLEST = DETECTOR.replace("<axis = 0>", "<axis = 0, largest = 0>")
@@ -48,11 +49,15 @@ UNDECIDED = IncompleteCheck(Stage.PARITY, "m.onnx", "", "rounding errors decide"
 OTHER = IncompleteCheck(Stage.PARITY, "m.onnx", "", "another reason", cause="nan y")
 
 
-def run_source(folder: Path, *selected: list[int]) -> Observation:
-    """Return the outputs of a source that makes these selections; the boxes are those of the first one."""
+def run_source(folder: Path, *selected: list[int], is_reversed: bool = False) -> Observation:
+    """Return the outputs of a source that makes these selections; the boxes are those of the first one.
+
+    If `is_reversed`, the source makes the selections in reverse order, and the scores of the second one are larger.
+    """
+    pairs = [(SCORES[indices] + number * is_reversed, np.array(indices)) for number, indices in enumerate(selected)]
     arrays = [-BOXES[selected[0]]]
-    for indices in selected:
-        arrays += [SCORES[indices], np.array(indices)]
+    for pair in reversed(pairs) if is_reversed else pairs:
+        arrays += pair
     paths = [str(folder / f"source{number}.npy") for number in range(len(arrays))]
     for path, array in zip(paths, arrays, strict=True):
         np.save(path, array)
@@ -92,6 +97,15 @@ def test_the_same_items_decide(others: tuple[list[int], ...], tmp_path: Path) ->
     assert note.reason.startswith(
         "rounding errors decide which items output `y` lists, so the model was compared after"
     )
+
+
+@pytest.mark.parametrize("largest", [1, 0])
+def test_selections_in_another_order_are_recognized_by_their_scores(largest: int, tmp_path: Path) -> None:
+    """A tool may have moved the nodes of a correct model; a wrong selection is still a fault."""
+    text = TWO.replace("TopK<axis = 0>", f"TopK<axis = 0, largest = {largest}>")
+    (comparison,), _ = compare(tmp_path, text, run_source(tmp_path, [4, 5], [1, 2], is_reversed=True))
+
+    assert bool(find_mismatches(comparison)) != bool(largest)
 
 
 @pytest.mark.parametrize(
