@@ -204,11 +204,21 @@ SELECTION_INPUTS = {"TopK": (0,), "NonMaxSuppression": (0, 1), "ArgMax": (0,), "
 """Inputs of selecting operators that contain scores or boxes."""
 
 
+_REAL_TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
+_INTEGER_TYPES = frozenset(
+    {
+        *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
+        *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
+    }
+)
+
+
 def add_selection_noise(model: Path, folder: Path, seed: int) -> Path | None:
     """Write a copy of a model that adds noise to the scores of each selection, to the new folder `folder`.
 
-    Return None if no node of the main graph selects items by float32 or float16 scores. The copy has the additional
-    input `SELECTION_NOISE`, a float32 scalar. Small scores get at least the noise of `SMALL_SCORE`.
+    Return None if no node of the main graph selects items by scores. The copy has the additional input
+    `SELECTION_NOISE`, a float32 scalar. Small scores get at least the noise of `SMALL_SCORE`. Noise only
+    decides which of several equal integers are selected.
 
     Raises:
         OSError: the data cannot be read, or the disk is full.
@@ -220,7 +230,7 @@ def add_selection_noise(model: Path, folder: Path, seed: int) -> Path | None:
         for node in structure.graph.node
         for position in SELECTION_INPUTS.get(node.op_type, ())
         if position < len(node.input)
-        and (kind := kinds.get(name := node.input[position], TensorProto.FLOAT)) in _NOISY_TYPES
+        and (kind := kinds.get(name := node.input[position], TensorProto.FLOAT)) in _REAL_TYPES | _INTEGER_TYPES
     }
     if not noisy:
         return None
@@ -238,25 +248,46 @@ def add_selection_noise(model: Path, folder: Path, seed: int) -> Path | None:
     )
     added: set[str] = set()
     for node in nodes:
+        reading = []
         for position in SELECTION_INPUTS.get(node.op_type, ()):
             if position < len(node.input) and (name := node.input[position]) in noisy:
                 if name not in added:
                     proto.graph.node.extend(_create_noise_nodes(name, noisy[name], seed))
                     added.add(name)
                 node.input[position] = f"{name} with noise"
-        proto.graph.node.append(node)
+                reading = (
+                    [_read_selected(node, name)] if node.op_type == "TopK" and noisy[name] in _INTEGER_TYPES else []
+                )
+        proto.graph.node.extend([node, *reading])
     folder.mkdir(parents=True)
     onnx.save(proto, str(folder / "model.onnx"))
     link_data(structure, model, folder)
     return folder / "model.onnx"
 
 
+def _read_selected(node: NodeProto, name: str) -> NodeProto:
+    """Return a node that reads the selected values of `name`, instead of the `TopK` node, which gets another type."""
+    values, indices = node.output[0], node.output[1] or f"{node.output[0]} indices"
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), -1)
+    node.output[:] = [f"{indices} of values with noise", indices]
+    return onnx.helper.make_node("GatherElements", [name, indices], [values or f"{indices} of values"], axis=axis)
+
+
 def _create_noise_nodes(name: str, kind: int, seed: int) -> list[NodeProto]:
-    """Return the nodes that add noise to scores of an element type; the noise is computed in float32."""
+    """Return the nodes that add noise to scores of an element type.
+
+    Noise of integers is smaller than their distance. The result is float64, which represents them exactly.
+    """
     make = onnx.helper.make_node
-    is_half = kind == TensorProto.FLOAT16
-    size, uniform, scaled, noise = (f"{name} {part}" for part in ("size", "uniform", "scaled", "noise"))
-    exact, changed = (f"{name} in float32", f"{name} changed") if is_half else (name, f"{name} with noise")
+    exact, uniform, noise, changed = (f"{name} {part}" for part in ("in float", "uniform", "noise", "changed"))
+    if kind in _INTEGER_TYPES:
+        return [
+            make("Cast", [name], [exact], to=TensorProto.DOUBLE),
+            make("RandomUniformLike", [exact], [uniform], low=-0.4, high=0.4, seed=float(seed)),
+            make("Add", [exact, uniform], [f"{name} with noise"]),
+        ]
+    exact, changed = (name, f"{name} with noise") if kind == TensorProto.FLOAT else (exact, changed)
+    size, scaled = f"{name} size", f"{name} scaled"
     nodes = [
         make("Abs", [exact], [f"{name} magnitude"]),
         make("Add", [f"{name} magnitude", f"{SELECTION_NOISE} least"], [size]),
@@ -265,13 +296,10 @@ def _create_noise_nodes(name: str, kind: int, seed: int) -> list[NodeProto]:
         make("Mul", [scaled, size], [noise]),
         make("Add", [exact, noise], [changed]),
     ]
-    if not is_half:
+    if exact == name:
         return nodes
     widen = make("Cast", [name], [exact], to=TensorProto.FLOAT)
     return [widen, *nodes, make("Cast", [changed], [f"{name} with noise"], to=kind)]
-
-
-_NOISY_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16)
 
 
 def _infer_element_types(proto: ModelProto) -> dict[str, int]:

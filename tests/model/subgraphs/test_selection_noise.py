@@ -45,9 +45,25 @@ def test_float16_scores_get_noise(tmp_path: Path) -> None:
     assert indices.tolist() != [[0, 1, 2, 3, 4]]
 
 
+def test_noise_decides_between_equal_integers(tmp_path: Path) -> None:
+    """The selected values are the same as without noise."""
+    text = TEXT.replace("float[b, n] x", "int64[b, n] x").replace("float[b, m] v", "int64[b, m] v")
+    text = text.replace("Sigmoid", "Identity").replace("TopK", "TopK<axis = 1>")
+    path = add_selection_noise(write(tmp_path, text), tmp_path / "noisy", seed=1)
+
+    assert path is not None
+    onnx.checker.check_model(onnx.load(str(path)), full_check=True)
+    inputs = {"x": np.array([[*[7] * 60, 9, 9, 9]]), SELECTION_NOISE: np.array(1e-6, np.float32)}
+    values, indices = ReferenceEvaluator(str(path)).run(None, inputs)
+    assert values.tolist() == [[9, 9, 9, 7, 7]]
+    assert {*indices[0, :3]} == {60, 61, 62}
+    assert indices[0, 3:].tolist() != [0, 1]
+
+
 def test_model_without_selected_scores(tmp_path: Path) -> None:
-    """A model without a selection by float scores does not get noise."""
-    integers = TEXT.replace("float[b, n] x", "int64[b, n] x").replace("float[b, m]", "int64[b, m]")
-    path = write(tmp_path, integers.replace("Sigmoid", "Identity"))
+    """A model without a selection by scores does not get noise."""
+    path = write(
+        tmp_path, TEXT.replace("k = Constant<value_ints = [5]>()  v, i = TopK(s, k)", "v = Neg(s) i = Shape(s)")
+    )
 
     assert add_selection_noise(path, tmp_path / "noisy", seed=1) is None
