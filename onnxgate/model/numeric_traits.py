@@ -32,6 +32,7 @@ QUANTIZED_OPERATORS = frozenset(
 """Operators that quantize. A difference of one quantization step is acceptable, and may grow in later nodes."""
 
 
+_LOW_TYPES = (21, 22, 23, 25, 26)  # UINT4, INT4, FLOAT4E2M1, UINT2 and INT2, which old releases of onnx do not name
 _HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
@@ -52,6 +53,7 @@ class NumericTraits:
     bfloat16: bool = False  # 16-bit floats have only 8 bits of precision
     weights_only: bool = False  # weights are quantized, but all operators compute with floats
     has_quantized_factors: bool = False  # some of these weights are factors of `MatMul` or `Gemm`
+    low_bits: bool = False  # some weights have at most 4 bits
 
     def is_random(self, output: str) -> bool:
         """Return whether an output is random.
@@ -77,7 +79,13 @@ def detect_numeric_traits(facts: ModelFacts, model: ModelView) -> NumericTraits:
         has_quantized_factors=any(
             node.operator[1] in ("MatMul", "Gemm") and not weights.isdisjoint(node.inputs[:2]) for node in model.nodes()
         ),
+        low_bits=not types.isdisjoint(_LOW_TYPES) or any(map(_has_low_bits, model.nodes())),
     )
+
+
+def _has_low_bits(node: NodeView) -> bool:
+    bits = next((attribute.i for attribute in node.attributes if attribute.name == "bits"), 4)
+    return node.operator[1] == "MatMulBnb4" or (node.operator[1] == "MatMulNBits" and bits <= 4)
 
 
 NO_VALUES: frozenset[str] = frozenset()

@@ -290,6 +290,14 @@ Source: the SNR of small int8 networks is 27 to 41 dB. With failed calibration, 
 50 % and a cosine of 0.8. Measured 2026-11-20.
 """
 
+LOW_BITS_FLOAT_BOUNDS = RatioBounds(8.0, 0.92, 0.85, "type")
+"""Same as `FLOAT_BOUNDS` for weights with at most 4 bits.
+
+Source: transformers with 2 to 12 layers and perceptrons with 1 to 8 layers, random weights rounded to 4 bits in blocks
+of 32 or 128: SNR 8.4 to 19 dB, cosine 0.937 to 0.994, top-1 agreement 0.89 to 1. With 2 bits, the SNR is at most 5 dB.
+Measured 2026-11-28.
+"""
+
 SAME_FILE_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
 """Bounds for comparing the outputs of one quantized model on two releases or at two optimization levels.
 

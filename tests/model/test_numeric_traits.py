@@ -55,6 +55,10 @@ def _of(tmp_path: Path, text: str) -> NumericTraits:
         ),
         (
             "g (float[N, 4] x) => (float[N, 2] y) { y = com.microsoft.MatMulNBits<K = 4, N = 2>(x, x, x) }",
+            NumericTraits(quantized=("com.microsoft.MatMulNBits",), low_bits=True),
+        ),
+        (
+            "g (float[N, 4] x) => (float[N, 2] y) { y = com.microsoft.MatMulNBits<K = 4, N = 2, bits = 8>(x, x, x) }",
             NumericTraits(quantized=("com.microsoft.MatMulNBits",)),
         ),
         (

@@ -24,6 +24,7 @@ from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.numerics.agreement import MIN_HALF_DB, MIN_HALF_POWER, choose_bound, compare_arrays
 from onnxgate.numerics.quantization import (
     FLOAT_BOUNDS,
+    LOW_BITS_FLOAT_BOUNDS,
     MAX_REQUIRED_DB,
     SAME_FILE_BOUNDS,
     OutputScale,
@@ -228,8 +229,11 @@ def _compare_by_ratio(
 
 def _choose_ratio_bounds(model: ParityModel, output: str, pair: PairKind) -> RatioBounds:
     recorded = choose_float_bounds(model.locked, output)
+    if pair == "engine":
+        return FLOAT_BOUNDS
     if pair not in SAME_FILE_PAIRS:
-        return FLOAT_BOUNDS if pair == "engine" else recorded
+        is_default = model.comparability.low_bits and recorded.bound_from == "type"
+        return LOW_BITS_FLOAT_BOUNDS if is_default else recorded
     nearest = {
         name: min(getattr(SAME_FILE_BOUNDS, name), getattr(recorded, name)) for name in ("sqnr_db", "cosine", "top1")
     }

@@ -6,6 +6,8 @@ except for rounding; the same applies to the channels of one weight.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-SUFFIX = "_quantized"
+_SUFFIX = re.compile(r"_(quantized|(DQ_)?Q[248](G\d+)?)$")
 """Suffix that onnxruntime.quantization adds to the name of a weight; its scale ends with `_scale`."""
 BIASES = {"QLinearConv": 8, "com.microsoft.QLinearConv": 8, "com.microsoft.QGemm": 6}
 """Position of the bias, whose scale is the product of the scales of the first two quantized inputs."""
@@ -42,8 +44,8 @@ Rounding changes an element by at most half a step. Tools that learn the roundin
 directions.
 """
 MIN_SHIFTED_ELEMENTS = 8
-INT8_TYPES = (2, 3)
-_INTEGERS, _HALF, _FLOAT = (*INT8_TYPES, 6), 10, 1
+SHIFTED_TYPES = (2, 3, 21, 22)  # integers with 8 and 4 bits
+_INTEGERS, _HALF, _FLOAT = (*SHIFTED_TYPES, 6), 10, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,20 @@ therefore wrong only if both limits are exceeded. Measured 2026-11-28.
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """A weight with its name in the float model, and how it is dequantized; `scale` is None for float16."""
+    """A weight with its name in the float model, and how it is dequantized; `scale` is None for float16.
+
+    With `block`, the weight is a matrix, and `scale` (channels, blocks) has one element for each `block` elements of a
+    channel. With `packed`, the matrix is stored as in `MatMulNBits`, with this number of elements in each channel.
+    """
 
     name: str
     tensor: TensorProto
     scale: Array | None
     zero: Array | None
     axis: int | None
+    block: int = 0
+    packed: int = 0
+    bits: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +162,58 @@ def _list_weights(model: ModelView, stored: StoredTensors, references: StoredTen
                 scale = _float64(stored.floats(f"{name}_scale"))
             axis = get_int_attribute(node, "axis", 1) if node.op_type in INPUT_NAMES else slot.axis
             points = stored.values(zero) if zero is not None else None
-            if scale is not None and not get_int_attribute(node, "block_size", 0):
+            block = get_int_attribute(node, "block_size", 0)
+            if scale is not None and not block:
                 yield StoredWeight(name, tensor, scale, points, axis)
+            elif scale is not None and len(tensor.dims) == 2 and axis in (-2, -1, 0, 1):
+                channel = 1 - axis % 2
+                like = stored.tensor(node, slot.scale)
+                scales, zeros = (_arrange_blocks(it, like, channel) for it in (scale, points))
+                yield StoredWeight(name, tensor, scales, zeros, channel, block)
+        yield from _find_packed(node, stored, references)
         yield from _find_bias(node, stored, references)
     for tensor in model.proto.graph.initializer:
         if tensor.data_type == _HALF and references.get(tensor.name) is not None:
             yield StoredWeight(tensor.name, tensor, None, None, None)
+
+
+def _arrange_blocks(values: Array | None, like: TensorProto | None, channel: int) -> Array | None:
+    """Return the scales or zero points of a matrix in blocks, whose shape is that of `like`, as (channels, blocks).
+
+    4-bit values may have one element too many.
+    """
+    if values is None or like is None or values.size < math.prod(like.dims):
+        return None
+    blocks = values[: math.prod(like.dims)].reshape(tuple(like.dims))
+    return blocks if channel == 0 else blocks.T
+
+
+def _find_packed(node: NodeProto, stored: StoredTensors, references: StoredTensors) -> Iterator[StoredWeight]:
+    """Yield the weight of a `MatMulNBits` node, whose columns are the channels."""
+    tensor = stored.tensor(node, 1) if format_operator_name(node) == "com.microsoft.MatMulNBits" else None
+    if tensor is None or not (name := _float_name(tensor, references)):
+        return
+    columns, rows, block, bits = (
+        get_int_attribute(node, key, 4 if key == "bits" else 0) for key in ("N", "K", "block_size", "bits")
+    )
+    scale, zero = _float64(stored.floats_of(node, 2)), stored.tensor(node, 3)
+    if scale is None or min(columns, rows, block) < 1 or bits not in (4, 8):
+        return
+    blocks = math.ceil(rows / block)
+    points: Array | None = np.full(columns * blocks, 2.0 ** (bits - 1))
+    if zero is not None:
+        points = stored.values(zero)
+        if points is not None and points.dtype == np.uint8:
+            points = _unpack(points, columns, bits)[:, :blocks]
+    if points is not None and scale.size == points.size == columns * blocks:
+        scales, zeros = scale.reshape(columns, blocks), points.reshape(columns, blocks)
+        yield StoredWeight(name, tensor, scales, zeros, 0, block, packed=rows, bits=bits)
+
+
+def _unpack(content: Array, rows: int, bits: int) -> Array:
+    """Unpack unsigned integers of 4 bits; those of 8 bits are not packed. Return an array with this number of rows."""
+    values = np.stack([content & 15, content >> 4], axis=-1) if bits == 4 else content
+    return values.reshape(rows, -1)
 
 
 def _find_bias(node: NodeProto, stored: StoredTensors, references: StoredTensors) -> Iterator[StoredWeight]:
@@ -171,7 +226,7 @@ def _find_bias(node: NodeProto, stored: StoredTensors, references: StoredTensors
 
 def _float_name(tensor: TensorProto, references: StoredTensors) -> str:
     """Return the name of the weight in the float model; "" if it has none."""
-    return next((name for name in (tensor.name.removesuffix(SUFFIX), tensor.name) if references.get(name)), "")
+    return next((name for name in (_SUFFIX.sub("", tensor.name), tensor.name) if references.get(name)), "")
 
 
 def _float64(values: Array | None) -> Array | None:
@@ -188,19 +243,30 @@ def _measure_error(weight: StoredWeight, stored: StoredTensors, references: Stor
         return None
     if not 0 < count_tensor_elements(reference) <= MAX_ELEMENTS:
         return None
-    values, expected = stored.values(weight.tensor), references.values(reference)
-    if values is None or expected is None or values.size != expected.size:
+    a, expected = _read_values(weight, stored), references.values(reference)
+    if a is None or expected is None or a.size != expected.size:
         return None
-    a = values.reshape(tuple(weight.tensor.dims) or (1,))
     b = expected.reshape(tuple(reference.dims) or (1,))
     errors = [_compare(weight, a, other) for other in ([b, b.T] if b.ndim == 2 else [b]) if other.shape == a.shape]
     return min(filter(None, errors), key=lambda error: error.excess, default=None)
+
+
+def _read_values(weight: StoredWeight, stored: StoredTensors) -> Array | None:
+    values, dims = stored.values(weight.tensor), tuple(weight.tensor.dims) or (1,)
+    if values is None or not weight.packed:
+        return None if values is None else values[: math.prod(dims)].reshape(dims)
+    return _unpack(values, len(weight.scale if weight.scale is not None else ()), weight.bits)[:, : weight.packed]
 
 
 def _dequantize(weight: StoredWeight, values: Array) -> tuple[Array, Array | None] | None:
     """Return values of shape (channels, elements) and the step of each channel; None if the parameters do not fit."""
     if weight.scale is None:
         return values, None
+    if weight.block:
+        zeros = np.zeros_like(weight.scale) if weight.zero is None else weight.zero.astype(np.float64)
+        scale, zero = (np.repeat(it, weight.block, axis=1)[:, : values.shape[1]] for it in (weight.scale, zeros))
+        is_valid = scale.shape == zero.shape == values.shape and bool(np.isfinite(scale).all())
+        return ((values - zero) * scale, abs(scale)) if is_valid else None
     scale, zero = weight.scale.reshape(-1, 1), np.zeros(1) if weight.zero is None else weight.zero.astype(np.float64)
     if scale.size not in (1, len(values)) or zero.size not in (1, len(values)) or not np.isfinite(scale).all():
         return None
@@ -216,7 +282,7 @@ def _compare(weight: StoredWeight, values: Array, reference: Array) -> WeightErr
     if dequantized is None:
         return None
     a, step = dequantized
-    shifts = _measure_shifts(a, b, step) if weight.tensor.data_type in INT8_TYPES else np.zeros(len(a))
+    shifts = _measure_shifts(a, b, step) if weight.tensor.data_type in SHIFTED_TYPES else np.zeros(len(a))
     step = abs(b) * 2.0**-10 + 2.0**-24 if step is None else step
     power, product = np.square(b).sum(axis=1), (a * b).sum(axis=1)
     if not power.any() or not np.isfinite(power).all() or not np.isfinite(product).all():

@@ -211,6 +211,20 @@ def test_optimizer_may_quantize_the_inputs_of_quantized_weights(tmp_path: Path) 
         assert bool(undone) == (outputs["all"] is noisy and traits is WEIGHTS_ONLY)
 
 
+def test_few_bits_are_less_accurate(tmp_path: Path) -> None:
+    """Weights with 4 bits have other default metrics, but only in a comparison with the float model."""
+    signal = np.sin(np.arange(80, dtype=np.float32)).reshape(2, 40)
+    noisy = signal + np.float32(0.2) * np.cos(7 * np.arange(80, dtype=np.float32)).reshape(2, 40)
+    float_outputs = RunOutputs(("y", "z"), {(NAME, name): str(saved(tmp_path, signal).outputs[0]) for name in "yz"})
+    for low_bits, expected in ((True, []), (False, [("quantized", NEW, "f.onnx")])):
+        model = ParityModel("m.onnx", PLACE, replace(QUANTIZED, low_bits=low_bits), None, None)
+        found, _ = compare_with_float(model, _ran(tmp_path, NEW, {"all": noisy}), float_outputs, "f.onnx")
+        levels, _ = _gather(model, _ran(tmp_path, NEW, {"all": noisy, "disabled": signal}))
+
+        assert _failing(found) == expected
+        assert _failing(levels) == [("optimization", NEW, "optimization disabled")]
+
+
 def test_few_labels_of_a_quantized_model_decide_nothing(tmp_path: Path) -> None:
     """Too few differing labels leave the check undecided, unless other outputs were compared."""
     labels, other = np.array([1, 2, 3]), np.array([1, 2, 4])

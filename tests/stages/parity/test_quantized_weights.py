@@ -46,6 +46,44 @@ def find_quantized(folder: Path, factors: Arrays, *, weights: Arrays = WEIGHTS) 
     return find_wrong_weights(read_view(path), path, read_view(real), real)
 
 
+def find_quantized_blocks(folder: Path, operator: str, factors: Arrays) -> tuple[WrongWeight, ...]:
+    """Find the wrong weights of a model whose columns are quantized to 4 bits in blocks of 16, padded to 48 rows."""
+    weights = {f"w{i}": np.random.default_rng(i).normal(size=(40, 8)).astype(np.float32) for i in range(5)}
+    nodes, tensors = [], []
+    for name, weight in weights.items():
+        blocks = np.pad(weight, ((0, 8), (0, 0))).reshape(3, 16, 8)
+        scale = np.abs(blocks).max(axis=1) / np.float32(7)
+        integers = np.round(blocks / scale[:, None]).astype(np.int8).reshape(48, 8)
+        scale *= factors.get(name, np.float32(1))
+        if operator == "DequantizeLinear":
+            stored = f"{name}_DQ_Q4"
+            tensors += [helper.make_tensor(stored, 22, (40, 8), integers[:40].flatten())]
+            tensors += [numpy_helper.from_array(scale, f"{name}_scales")]
+            nodes.append(helper.make_node(operator, [stored, f"{name}_scales"], [name], axis=0, block_size=16))
+        else:
+            unsigned = (integers.T + 8).astype(np.uint8).reshape(8, 3, 16)
+            tensors += [numpy_helper.from_array(unsigned[..., ::2] | unsigned[..., 1::2] << 4, f"{name}_Q4")]
+            tensors += [numpy_helper.from_array(scale.T.flatten(), f"{name}_scales")]
+            tensors += [numpy_helper.from_array(np.full((8, 2), 0x88, np.uint8), f"{name}_zero_points")]
+            inputs = ["x", f"{name}_Q4", f"{name}_scales", *([f"{name}_zero_points"] if name == "w1" else [])]
+            sizes = {"K": 40, "N": 8, "bits": 4, "block_size": 16}
+            nodes.append(helper.make_node(operator, inputs, [name], domain="com.microsoft", **sizes))
+    graph = helper.make_graph(nodes, "g", [], [], tensors)
+    path, real = folder / "q.onnx", save(folder / "f.onnx", [], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), path)
+    return find_wrong_weights(read_view(path), path, read_view(real), real)
+
+
+@pytest.mark.parametrize("operator", ["DequantizeLinear", "MatMulNBits"])
+def test_weights_in_blocks_are_compared(tmp_path: Path, operator: str) -> None:
+    """Each column of a matrix is a channel, also in `MatMulNBits`, which stores the columns in packed rows."""
+    (wrong,) = find_quantized_blocks(tmp_path, operator, {"w1": one_channel(4.0)})
+
+    assert ("w1", 3) == (wrong.weight, wrong.channel)
+    assert pytest.approx(4.0, abs=0.1) == wrong.factor
+    assert find_quantized_blocks(tmp_path, operator, {}) == ()
+
+
 def one_channel(factor: float) -> Any:
     """Return factors of 1, except for one channel."""
     factors = np.ones(8, np.float32)
