@@ -49,7 +49,7 @@ from onnxgate.stages.parity.output_comparison import OutputMask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from onnx import ModelProto, TensorProto
+    from onnx import ModelProto, NodeProto, TensorProto
 
 MAX_PORTION_BYTES = 512 * 1024 * 1024
 """Maximum total size in bytes of the values that both sides store at the same time."""
@@ -220,11 +220,33 @@ def _measure_own_distances(
         raise SearchError(f"node attributes cannot be read: {reason}") from reason
     path.write_bytes(isolated.model.SerializeToString())
     outputs = side.outputs(path, jobs.InputCase(name="apart", origin="generated", inputs=inputs))
-    return {
-        name: side.compare(name, outputs[output], reference[name])
-        for name, output in isolated.outputs.items()
-        if output in outputs and name in reference
-    }
+    own = {name: outputs[output] for name, output in isolated.outputs.items() if output in outputs}
+    distances = {name: side.compare(name, path, reference[name]) for name, path in own.items() if name in reference}
+    nodes = (side.proto.graph.node[suspect.step.index] for suspect in suspects)
+    tied = (node.output[1] for node in nodes if _selects_equal_scores(node, feeds, own, reference))
+    return distances | dict.fromkeys(tied, NO_DISTANCE)
+
+
+def _selects_equal_scores(
+    node: NodeProto, feeds: Mapping[str, Path], own: Mapping[str, Path], reference: Mapping[str, Path]
+) -> bool:
+    """Return whether a `TopK` node selects the same scores as the reference, perhaps those of other items."""
+    if node.op_type != "TopK" or not node.output[1:] or node.input[0] not in feeds:
+        return False
+    ours, theirs = own.get(node.output[1]), reference.get(node.output[1])
+    if ours is None or theirs is None:
+        return False
+    axis, is_sorted = (_read_int(node, name, default) for name, default in (("axis", -1), ("sorted", 1)))
+    scores = load_array(feeds[node.input[0]])
+    try:
+        left, right = (np.take_along_axis(scores, load_array(path), axis) for path in (ours, theirs))
+    except (IndexError, ValueError):
+        return False
+    return np.array_equal(left, right) if is_sorted else np.array_equal(np.sort(left, axis), np.sort(right, axis))
+
+
+def _read_int(node: NodeProto, name: str, default: int) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
 
 
 def _write_weight(tensor: TensorProto, model: Path, path: Path) -> Path:

@@ -96,7 +96,8 @@ def computed(model: Path, case: InputCase, fault: Fault) -> Mapping[str, Array]:
     for node in graph.node:
         session = ReferenceEvaluator(node)
         given = session.run(None, {name: values[name] for name in node.input})
-        values[node.output[0]] = fault(node, np.asarray(given[0]), outputs)
+        values.update(zip(node.output, map(np.asarray, given), strict=True))
+        values[node.output[-1]] = fault(node, np.asarray(given[-1]), outputs)
     return {value.name: values[value.name] for value in graph.output}
 
 
@@ -289,6 +290,34 @@ def test_a_node_with_another_differing_input_is_not_the_first(tmp_path: Path) ->
 
     assert first is not None
     assert (proto.graph.node[first.node].name, first.fused) == ("scores", True)
+
+
+TIED = """<ir_version: 8, opset_import: ["" : 18]> g (float[3, 8] x) => (float[3, 2] y) <int64[1] k = {2}> {
+  [floor] s = Floor(x)
+  [top] v, i = TopK<axis = 1, sorted = 0>(s, k)
+  [exp] e = Exp(x)
+  [pick] p = GatherElements<axis = 1>(e, i)
+  [neg] y = Neg(p)
+}"""
+
+
+@pytest.mark.parametrize("is_sorted", ["0", "1"])
+@pytest.mark.parametrize(("wrong", "expected"), [("exp", "exp"), ("", None), ("top", "top")])
+def test_other_items_with_equal_scores_are_no_difference(
+    wrong: str, expected: str | None, is_sorted: str, tmp_path: Path
+) -> None:
+    """A `TopK` node may select other items with the same scores; a node that computes other values is the first."""
+    text = TIED.replace("sorted = 0", f"sorted = {is_sorted}")
+    if wrong == "top":
+        text = text.replace("Floor", "Neg")
+
+    def fault(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
+        name = node.name.split("#")[0]
+        return 7 - value if name == "top" else value * 1.05 if name == wrong else value
+
+    first = find_first_difference(tmp_path, fault, text=text)
+
+    assert expected == (parser.parse_model(text).graph.node[first.node].name if first is not None else None)
 
 
 def test_rounding_of_an_optimizer_has_no_first_node(tmp_path: Path) -> None:
