@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -16,7 +17,7 @@ from onnx import parser
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Job, Observation, Refused, Run, RunResult, Unavailable
 from onnxgate.core.jobs import Failure as Said
-from onnxgate.evidence.parity import Comparison, Difference
+from onnxgate.evidence.parity import SELECTED, SOURCE, Comparison, Difference
 from onnxgate.gate.execution.parity import mismatch_search
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
 from onnxgate.gate.execution.parity.mismatch_search import MismatchSearch, SearchedModel
@@ -24,6 +25,7 @@ from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity.output_comparison import OutputMask
+from onnxgate.stages.parity.source_difference import SAME_AS_PROGRAM, NoFirstNodeError
 
 Array = NDArray[Any]
 TEXT = (
@@ -179,6 +181,26 @@ def test_tokens_that_the_output_ignores_are_ignored(masks_token: bool, expected:
     named, _ = search(releases).locate(masked, (comparison("1.18.1", difference(1.0)),))
 
     assert [found.first and found.first.node for found in named] == [expected]
+
+
+class UnhelpfulSource(MismatchSearch):
+    """A search that finds that the model matches the exported program of its source."""
+
+    def _against_source(self, *_: object) -> Any:
+        raise NoFirstNodeError(SAME_AS_PROGRAM)
+
+
+def test_equal_scores_are_no_fault_of_the_source(tmp_path: Path) -> None:
+    """Scores are not an output of the source. If only their selection differs, the source is not blamed."""
+    releases = Releases(tmp_path)
+    scores = msgspec.structs.replace(difference(0.5), compared="a", note=SELECTED)
+    found = comparison("1.31.1", scores, pair="source", reference=SOURCE)
+    runtimes = {NEWEST: planned("1.31.1")}
+    search = UnhelpfulSource(ExtraRuns(runtimes, releases.submit, releases.place), no_toolchain)
+    (located_at,), (undone,) = search.locate(model(tmp_path), (found,))
+
+    assert (located_at.first, located_at.at_no_node) == (None, "")
+    assert undone.reason.endswith("the scores `a` do not differ, but other items are selected by them")
 
 
 def test_mismatches_of_another_size_are_another_fault(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,15 @@ from onnxgate.core.errors import UnavailableError
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation, Optimization
 from onnxgate.core.report import RATIO_METRICS
-from onnxgate.evidence.parity import SOURCE, Comparison, Difference, FirstDifference, find_mismatches, find_worst
+from onnxgate.evidence.parity import (
+    SELECTED,
+    SOURCE,
+    Comparison,
+    Difference,
+    FirstDifference,
+    find_mismatches,
+    find_worst,
+)
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
 from onnxgate.gate.execution.started_models import StartedModel
 from onnxgate.gate.request import ExecutionSettings
@@ -153,7 +162,8 @@ class MismatchSearch:
             plain = self._side(model, comparison.runtime, "disabled", mismatch.case)
             begun = search_across_levels(plain, side, output)
         elif comparison.reference == SOURCE:
-            begun, detail = self._against_source(model, comparison, side, mismatch, output)
+            search = self._in_scores if mismatch.note == SELECTED else self._against_source
+            begun, detail = search(model, comparison, side, mismatch, output)
         else:
             planned = self.extra.runtimes.get(comparison.reference)
             if planned is None:
@@ -164,6 +174,17 @@ class MismatchSearch:
         if begun is None:
             raise SearchError("the output of each node differs only by rounding errors, but these errors accumulate")
         return create_first_difference(model.proto, begun, mismatch.case, model.root, model.folder, detail)
+
+    def _in_scores(
+        self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
+    ) -> tuple[DifferenceOrigin | None, str]:
+        """Search for the node that changes the scores `output`, which the source does not return."""
+        begun, detail = None, ""
+        with suppress(NoFirstNodeError):
+            begun, detail = self._against_source(model, comparison, side, mismatch, output)
+        if begun is None:
+            raise SearchError(f"the scores `{output}` do not differ, but other items are selected by them")
+        return begun, detail
 
     def _against_source(
         self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
@@ -176,7 +197,7 @@ class MismatchSearch:
         if fresh is not None:
             exported = dataclasses.replace(model, absolute=fresh.path, proto=fresh.proto)
             right = self._side(exported, comparison.runtime, mismatch.optimization, mismatch.case)
-            if _is_fresh_export_nearer(right, side, model, mismatch, output):
+            if mismatch.note == SELECTED or _is_fresh_export_nearer(right, side, model, mismatch, output):
                 begun = search_origin(side, fresh.reference(right), fresh.names, [output], exact=True)
                 return begun, describe_differing_weight(fresh, model.proto, model.absolute, begun)
         return search_program_values(model.source, self.run_in_toolchain, side, fresh, output, self.extra.place()), ""
