@@ -17,7 +17,14 @@ from onnxgate.support.matching.operations import Operation
 if TYPE_CHECKING:
     from onnx import AttributeProto
 
-AttributeValue = int | float | str | tuple[int | float | str, ...] | None
+
+class LongList(msgspec.Struct, frozen=True):
+    """An attribute that is too long to be read, but whose elements were counted."""
+
+    count: int
+
+
+AttributeValue = int | float | str | tuple[int | float | str, ...] | LongList | None
 """Value of an attribute; None if its kind is not supported or if the attribute is too long to be read."""
 AttributeValues = Mapping[str, AttributeValue]
 _ML_DOMAIN = "ai.onnx.ml"
@@ -99,6 +106,12 @@ def _integers(values: AttributeValues, name: str) -> tuple[int, ...]:
     return tuple(map(int, listed)) if isinstance(listed, tuple) else ()
 
 
+def _count_elements(values: AttributeValues, *names: str) -> list[int]:
+    """Return the numbers of elements of the lists with these names that exist."""
+    lists = (values.get(name) for name in names)
+    return [it.count if isinstance(it, LongList) else len(it) for it in lists if isinstance(it, LongList | tuple)]
+
+
 def _pads_too_much(values: AttributeValues) -> bool:
     kernel, pads = _integers(values, "kernel_shape"), _integers(values, "pads")
     return len(pads) == 2 * len(kernel) and any(pad >= size for pad, size in zip(pads, kernel + kernel, strict=True))
@@ -125,18 +138,25 @@ def _pads_too_few(values: AttributeValues) -> bool:
 
 def _divides_ngrams_wrongly(values: AttributeValues) -> bool:
     """Return whether `ngram_counts` does not divide the pool into lists of 1-grams, 2-grams and so on."""
-    pools = [listed for name in ("pool_strings", "pool_int64s") if isinstance(listed := values.get(name), tuple)]
+    pools = _count_elements(values, "pool_strings", "pool_int64s")
     starts = _integers(values, "ngram_counts")
     if len(pools) != 1 or not pools[0] or not starts:
         return False
-    ends = (*starts[1:], len(pools[0]))
+    ends = (*starts[1:], pools[0])
     sizes = [end - start for start, end in zip(starts, ends, strict=True)]
     return min(starts) < 0 or min(sizes) < 0 or any(size % length for length, size in enumerate(sizes, 1))
 
 
 def _weighs_other_ngrams(values: AttributeValues) -> bool:
-    weights, indexes = values.get("weights"), values.get("ngram_indexes")
-    return isinstance(weights, tuple) and isinstance(indexes, tuple) and 0 < len(weights) != len(indexes)
+    weights, indexes = _count_elements(values, "weights"), _count_elements(values, "ngram_indexes")
+    return bool(weights and indexes and weights[0]) and weights != indexes
+
+
+def _maps_other_keys(values: AttributeValues) -> bool:
+    """Return whether a LabelEncoder has more keys than values, or fewer."""
+    kinds = ("strings", "int64s", "floats")
+    keys, targets = (_count_elements(values, *(f"{role}_{kind}" for kind in kinds)) for role in ("keys", "values"))
+    return len(keys) == len(targets) == 1 and keys != targets
 
 
 def _count_ngrams_wrongly(values: AttributeValues) -> bool:
@@ -181,9 +201,9 @@ def read_attribute_values(operation: Operation) -> AttributeValues:
 
     values: dict[str, AttributeValue] = {}
     for attribute in operation.attributes:
-        proto = AttributeProto.FromString(attribute.data)
         read = _READERS.get(attribute.kind) if attribute.data else None
-        values[attribute.name] = read(proto) if read is not None else None
+        long = LongList(attribute.count) if attribute.count else None
+        values[attribute.name] = read(AttributeProto.FromString(attribute.data)) if read is not None else long
     return values
 
 
@@ -417,6 +437,14 @@ ATTRIBUTE_RESTRICTIONS = (
         _weighs_other_ngrams,
         "`weights` must have as many values as `ngram_indexes`",
         attribute="weights",
+    ),
+    ReleaseRestriction(
+        ("LabelEncoder",),
+        _maps_other_keys,
+        "keys and values must have the same length",
+        attribute="keys",
+        since=2,
+        domain=_ML_DOMAIN,
     ),
     ReleaseRestriction(
         ("TfIdfVectorizer",),

@@ -37,6 +37,7 @@ class Attribute(msgspec.Struct, frozen=True):
     name: str
     kind: str  # "INT", "FLOATS", "TENSOR"
     data: bytes
+    count: int = 0  # number of elements of a long list
 
 
 class NodeTraits(msgspec.Struct, frozen=True):

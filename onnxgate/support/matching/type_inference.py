@@ -217,7 +217,7 @@ def _make_operation(
     name: str,
     versions: tuple[int, int],  # of its domain and of ai.onnx
     types: tuple[tuple[str | None, ...], tuple[str | None, ...]],  # of inputs and outputs
-    attributes: tuple[tuple[str, str, bytes], ...],
+    attributes: tuple[tuple[str, str, bytes, int], ...],
     static: bool,
     traits: NodeTraits,
 ) -> Operation:
@@ -387,21 +387,22 @@ def _remove_shape(value_type: TypeProto) -> TypeProto:
     return tensor_type
 
 
-def _read_attributes(node: NodeView) -> tuple[tuple[str, str, bytes], ...]:
-    """Return the name, kind and serialized data of each attribute of a node, sorted by name.
+def _read_attributes(node: NodeView) -> tuple[tuple[str, str, bytes, int], ...]:
+    """Return the name, kind, serialized data and element count of each attribute of a node, sorted by name.
 
-    The data is empty for attributes of Constant, subgraphs, and attributes of more than `_MAX_ATTRIBUTE_BYTES`.
+    The data is empty for attributes of Constant, subgraphs, and attributes of more than `_MAX_ATTRIBUTE_BYTES`. Only
+    these have a count, if they are lists.
     """
     name = node.operator[1]
     found = []
     for attribute in node.attributes:
         is_separate = name == "Constant" or (name in _CONTROL_FLOW and attribute.HasField("g"))
-        is_short = attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES
-        if attribute.doc_string and find_omitted_list(attribute):
-            is_short = False
-        is_readable = not is_separate and is_short
+        omitted = find_omitted_list(attribute) if attribute.doc_string else None
+        is_readable = not is_separate and omitted is None and attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES
         data = attribute.SerializeToString() if is_readable else b""
-        found.append((attribute.name, attribute.AttributeType.Name(attribute.type), data))
+        lists = 0 if is_readable else max(len(attribute.floats), len(attribute.ints), len(attribute.strings))
+        count = lists if omitted is None else omitted.count
+        found.append((attribute.name, attribute.AttributeType.Name(attribute.type), data, count))
     found.sort(key=itemgetter(0))
     return tuple(found)
 

@@ -31,6 +31,7 @@ from onnxgate.model.reading.structure import read_light_view, read_structure, re
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import NodeSurroundings, extract_node
 from onnxgate.model.validity import ModelFault, find_fault
+from onnxgate.support.matching.attribute_restrictions import LongList, read_attribute_values
 from onnxgate.support.matching.type_inference import infer_model_types
 from tests.harness.models import write
 
@@ -295,11 +296,14 @@ def changes_of(operator: str) -> dict[str, dict[str, object]]:
 
 
 def check(path: Path, large_bytes: int) -> tuple[ModelFault | None, list[object], list[object]]:
-    """Return the fault, and the attributes and types that matching reads."""
+    """Return the fault, and the attributes with their lengths, and the types that matching reads."""
     model = read_view(path, large_bytes=large_bytes, small_bytes=64)
     nodes = infer_model_types(model).nodes
     types: list[object] = [node.type_of(name) for node in nodes for name in node.proto.output]
+    values = [value for node in nodes for value in read_attribute_values(node.operation).items()]
+    lists = [(name, it) for name, it in values if isinstance(it, LongList | tuple)]
     attributes: list[object] = [(it.name, it.kind) for node in nodes for it in node.operation.attributes]
+    attributes += [(name, it.count if isinstance(it, LongList) else len(it)) for name, it in lists]
     return find_fault(model, path), attributes, types
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import onnx
 import onnx.parser
 import pytest
 
 from onnxgate.model.reading.view import ModelView
+from onnxgate.support.matching.restrictions import find_restriction
 from onnxgate.support.matching.type_inference import infer_model_types
 from tests.support.matching.test_kernels import prediction
 
@@ -250,6 +252,30 @@ def test_ngrams_of_a_vectorizer(counts: str, pool: str, weights: str, expected: 
     node = f"TfIdfVectorizer <{values}, ngram_counts = [{counts}], pool_int64s = [{pool}], weights = [{weights}]> (x)"
 
     assert expected == verdict(9, f"(int64[N] x) => (float y) {{ y = {node} }}", "1.16.3")
+
+
+@pytest.mark.parametrize("count", [5, 5000])
+def test_lists_of_equal_length(count: int) -> None:
+    """The lengths of lists are compared even if the lists are too long to be read."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> g (int64[N] x) => (float[M] y, int64[N] z)'
+        ' { y = TfIdfVectorizer <mode = "TF", min_gram_length = 1, max_gram_length = 1, max_skip_count = 0,'
+        " ngram_counts = [0]> (x)  z = ai.onnx.ml.LabelEncoder (x) }"
+    )
+    vectorizer, encoder = model.graph.node
+    names = {"pool_int64s": vectorizer, "ngram_indexes": vectorizer, "weights": vectorizer, "keys_int64s": encoder}
+    for name, node in {**names, "values_int64s": encoder}.items():
+        kind = float if name == "weights" else int
+        node.attribute.append(onnx.helper.make_attribute(name, [*map(kind, range(count))]))
+
+    def list_refused() -> list[str]:
+        operations = [node.operation for node in infer_model_types(ModelView(model)).nodes]
+        return [it.name for it in operations if find_restriction(it, 9, "1.31.1") is not None]
+
+    assert list_refused() == []
+    vectorizer.attribute[-1].CopyFrom(onnx.helper.make_attribute("weights", [1.0] * 4))
+    encoder.attribute[-1].CopyFrom(onnx.helper.make_attribute("values_int64s", [1] * 4))
+    assert list_refused() == ["TfIdfVectorizer", "LabelEncoder"]
 
 
 @pytest.mark.parametrize(("opset", "expected"), [(0, "refused"), (1, "loads")])
