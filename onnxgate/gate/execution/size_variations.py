@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,8 @@ LARGE_SIZE = 128
 
 _FACTORS = (2, 0.5, 3, 0.75, 1.25)
 """Factors for other sizes of an axis, most likely ones first."""
+_SQUARE_FACTORS = (4, 0.25)
+"""Factors that are tried last, which keep a square: a model may compute height and width from a number of patches."""
 
 Setting = Mapping[str, int]
 RunSetting = Callable[[Setting], Sequence[CaseResult]]
@@ -104,7 +107,9 @@ class VariationSearch:
     def _resize(self, axes: Sequence[str]) -> Iterator[dict[str, int]]:
         """Yield other sizes of the axes. Sizes next to the base are left out, as strides may round them to the base."""
         sizes = [self.base[name] for name in axes]
-        factors = sorted(_FACTORS) if max(sizes) >= LARGE_SIZE else _FACTORS
+        is_large = max(sizes) >= LARGE_SIZE
+        groups = [sorted(group) if is_large else group for group in (_FACTORS, _SQUARE_FACTORS)]
+        factors = itertools.chain.from_iterable(groups)
         changes = [*([int(size * factor) for size in sizes] for factor in factors), [2 * size - 1 for size in sizes]]
         for changed in changes:
             if all(changed) and changed != sizes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -50,10 +51,11 @@ def _search(
         (100, lambda h, w: h == w, (200, 200)),
         (512, lambda h, w: min(h, w) >= 400, (640, 640)),
         (640, lambda h, w: h % 32 == w % 32 == 0, (320, 320)),
+        (64, lambda h, w: math.isqrt(h) ** 2 == h == w, (256, 256)),
     ],
 )
 def test_supported_sizes_are_found(base: int, accepts: Callable[[int, int], bool], other: tuple[int, int]) -> None:
-    """Multiples, minimum and maximum sizes, and equal axes are valid. The other size becomes a case."""
+    """Multiples, minimum and maximum sizes, squares and equal axes are valid. The other size becomes a case."""
     found = _search({"batch": 1, "h": base, "w": base}, lambda it: accepts(it["h"], it["w"]))
 
     assert found == FoundSizes(({"batch": 1, "h": other[0], "w": other[1]},))
