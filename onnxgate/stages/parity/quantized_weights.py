@@ -44,6 +44,8 @@ Rounding changes an element by at most half a step. Tools that learn the roundin
 directions.
 """
 MIN_SHIFTED_ELEMENTS = 8
+MAX_SHIFT_SPREAD = 1.0
+"""Maximum median distance of the errors of a shifted weight from their median, in steps; rounding alone gives 0.25."""
 SHIFTED_TYPES = (2, 3, 21, 22)  # integers with 8 and 4 bits
 _INTEGERS, _HALF, _FLOAT = (*SHIFTED_TYPES, 6), 10, 1
 
@@ -301,8 +303,13 @@ def _compare(weight: StoredWeight, values: Array, reference: Array) -> WeightErr
 
 
 def _measure_shifts(values: Array, reference: Array, step: Array | None) -> Array:
-    """Return the median error of each channel in steps; 0 if the channel is too small, or mostly not shifted."""
+    """Return the median error of each channel in steps; 0 if the channel is too small, or its errors are not similar.
+
+    A wrong scale changes each element by another number of steps.
+    """
     if step is None or values.shape[1] < MIN_SHIFTED_ELEMENTS:
         return np.zeros(len(values))
     errors = np.divide(values - reference, step, out=np.zeros_like(values), where=step > 0)
-    return np.asarray(np.median(errors, axis=1))
+    shifts = np.median(errors, axis=1)
+    spreads = np.median(abs(errors - shifts[:, None]), axis=1)
+    return np.where(spreads <= MAX_SHIFT_SPREAD, shifts, 0.0)

@@ -102,7 +102,7 @@ def test_scale_of_one_channel_is_wrong(tmp_path: Path, factor: float) -> None:
     """A wrong scale of one channel is found, even if it is 0."""
     (wrong,) = find_quantized(tmp_path, {"w2": one_channel(factor)})
 
-    assert ("w2", 3) == (wrong.weight, wrong.channel)
+    assert ("w2", 3, 0.0) == (wrong.weight, wrong.channel, wrong.shift)
     assert pytest.approx(factor, abs=0.02) == wrong.factor
 
 
