@@ -176,14 +176,20 @@ class OutputComparer:
         except (UnmeasurableError, OSError, ValueError) as error:
             reason = f"differences within float16 rounding were not examined: {error}"
             return (), (IncompleteCheck(Stage.PARITY, model.path, latest.runtime, reason, by_design=True),)
-        reasons = (
-            f"output `{output}` was compared in float16 only, because rounding of computed weights limits a comparison "
-            f"in float32 to {limit:.3g} dB"
-            for output, limit in limits.items()
-        )
+        reasons = (explain_limit(model, output, limit) for output, limit in limits.items())
         limited = (IncompleteCheck(Stage.PARITY, model.path, latest.runtime, it, by_design=True) for it in reasons)
         compared = (msgspec.structs.replace(latest, differences=differences),) if differences else ()
         return compared, tuple(limited)
+
+
+def explain_limit(model: ParityModel, output: str, limit_db: float) -> str:
+    """Return why an output of a float16 model was not compared in float32, in which it has this SNR."""
+    is_ranked = any(output in ranked.axes for ranked in model.ranked)
+    cause = "another selection of items" if is_ranked else "rounding of computed weights"
+    return (
+        f"output `{output}` was compared in float16 only, because {cause} limits a comparison in float32 to "
+        f"{limit_db:.3g} dB"
+    )
 
 
 def exceeds_default(comparison: Comparison) -> bool:
