@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,8 +25,11 @@ LARGE_SIZE = 128
 
 _FACTORS = (2, 0.5, 3, 0.75, 1.25)
 """Factors for other sizes of an axis, most likely ones first."""
-_SQUARE_FACTORS = (4, 0.25)
-"""Factors that are tried last, which keep a square: a model may compute height and width from a number of patches."""
+_SQUARE_FACTOR = 4
+"""Factor that is tried last for all axes together. It keeps a square, such as the number of patches of an image.
+
+Smaller squares are left out, because a single patch fits a table of positions of any size.
+"""
 
 Setting = Mapping[str, int]
 RunSetting = Callable[[Setting], Sequence[CaseResult]]
@@ -98,18 +100,17 @@ class VariationSearch:
         """
         if not axes:
             return
-        yield from ((tuple(axes), self._resolve(sizes)) for sizes in self._resize(axes))
+        yield from ((tuple(axes), self._resolve(sizes)) for sizes in self._resize(axes, _SQUARE_FACTOR))
         yield tuple(axes), self._resolve({name: 2 * self.base[name] for name in self.guessed})
         yield tuple(axes), {name: 2 * size for name, size in self.base.items()}
         for name in axes if len(axes) > 1 else ():
             yield from (((name,), self._resolve(sizes)) for sizes in self._resize([name]))
 
-    def _resize(self, axes: Sequence[str]) -> Iterator[dict[str, int]]:
+    def _resize(self, axes: Sequence[str], *further: int) -> Iterator[dict[str, int]]:
         """Yield other sizes of the axes. Sizes next to the base are left out, as strides may round them to the base."""
         sizes = [self.base[name] for name in axes]
         is_large = max(sizes) >= LARGE_SIZE
-        groups = [sorted(group) if is_large else group for group in (_FACTORS, _SQUARE_FACTORS)]
-        factors = itertools.chain.from_iterable(groups)
+        factors = (*(sorted(_FACTORS) if is_large else _FACTORS), *further)
         changes = [*([int(size * factor) for size in sizes] for factor in factors), [2 * size - 1 for size in sizes]]
         for changed in changes:
             if all(changed) and changed != sizes:
