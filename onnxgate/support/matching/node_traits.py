@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 NO_TRAITS = NodeTraits()
 _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalization"})
 DESCRIBED = frozenset(
-    {*_RANKED, "Dropout", "Identity", "MatMul", "Resize", "SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"}
+    {*_RANKED, "Dropout", "Identity", "MatMul", "Reshape", "Resize", "SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"}
 )
 """Names of the operators that have traits."""
 _SQUEEZE_WITH_AXES_INPUT = 13
@@ -63,6 +64,9 @@ class TraitReader:
             return NodeTraits(wrong_loss=wrong, has_fixed_scores=self._is_fixed(node.inputs[0])) if wrong else NO_TRAITS
         if name == "Squeeze":
             return NodeTraits(as_scalar="".join(self._scalar_squeezes.get(name, "") for name in node.outputs[:1]))
+        if name == "Reshape":
+            shape = self._find_wrong_shape(node) if len(node.inputs) > 1 else ""
+            return NodeTraits(wrong_shape=shape) if shape else NO_TRAITS
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
         return NodeTraits(scales=self._read_scales(node))
@@ -98,6 +102,40 @@ class TraitReader:
         pairs = zip(reversed([*labels, *dims[1:]]), reversed(labels), strict=False)
         known = [(left.dim_value, right.dim_value) for left, right in pairs if left.dim_value and right.dim_value]
         return bool(dims) and all(left == right or 1 in (left, right) for left, right in known)
+
+    def _find_wrong_shape(self, node: NodeView) -> str:
+        """Return how a stored tensor does not fit the constant shape of Reshape; "" if it fits or this is unknown."""
+        tensor = self._constant(node.inputs[0])
+        sizes = self._read_integers(node.inputs[1]) if tensor is not None else ()
+        if tensor is None or not sizes or min(sizes) < 0:
+            return ""
+        keeps_zeros = any(attribute.name == "allowzero" and attribute.i for attribute in node.attributes)
+        if 0 in sizes and not keeps_zeros:
+            if 0 in sizes[len(tensor.dims) :]:
+                return ""
+            sizes = tuple(size or tensor.dims[axis] for axis, size in enumerate(sizes))
+        count = math.prod(tensor.dims)
+        if count == math.prod(sizes) or not all(map(self._is_stored_here, node.inputs)):
+            return ""
+        return f"{count} elements do not fit the shape ({', '.join(map(str, sizes))})"
+
+    def _read_integers(self, name: str) -> tuple[int, ...]:
+        """Return the elements of a constant list of integers; () if it is not constant or has other elements."""
+        producer = self._producer(name)
+        if producer is not None and producer.operator[1] == "Constant":
+            listed = next((it.ints for it in producer.attributes if it.name == "value_ints"), None)
+            if listed is not None:
+                return tuple(listed)
+        tensor = self._constant(name)
+        values = read_small_values(tensor) if tensor is not None else None
+        return tuple(map(int, values or ()))
+
+    def _is_stored_here(self, name: str) -> bool:
+        """Return whether a value is a constant of this graph that callers of the model cannot replace."""
+        if self._producer(name) is not None:
+            return True
+        own = any(tensor.name == name for tensor in getattr(self._graph.proto, "initializer", ()))
+        return own and self._is_constant(name, 0)
 
     def _is_eliminated(self, node: NodeView) -> bool:
         """Return whether the optimizer removes an Identity or Dropout, so that it needs no kernel.

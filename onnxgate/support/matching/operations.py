@@ -50,6 +50,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     wrong_loss: WrongLoss = ""
     has_fixed_scores: bool = False  # all sizes of the scores of a wrong loss are known
     is_eliminated: bool = False  # Identity or Dropout that ONNX Runtime removes before it selects kernels
+    wrong_shape: str = ""  # how a constant does not fit the constant shape of Reshape
 
     @property
     def concerns_neighbors(self) -> bool:

@@ -110,6 +110,9 @@ def _find_shape_restriction(
         return SupportGap("attribute-unsupported", problem, about="axis")
     if operation.name in _OF_AXIS and rank == 0 and since >= _OF_AXIS_SINCE:
         return SupportGap("attribute-unsupported", f"`{name}` does not accept a scalar", about="rank")
+    if operation.traits.wrong_shape and is_release_within(release, "", "1.26.0"):
+        problem = f"`{name}` is computed when the model is loaded, but {operation.traits.wrong_shape}"
+        return SupportGap("attribute-unsupported", problem, about="shape")
     if operation.traits.as_scalar and is_release_within(release, "1.18.0", "1.22.1"):
         problem = f"`{name}` without `axes` and with an unknown size is taken for a scalar, and then "
         return SupportGap("attribute-unsupported", problem + operation.traits.as_scalar, about="omitted axes")

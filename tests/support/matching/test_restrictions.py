@@ -233,6 +233,32 @@ def test_rank_of_a_group_normalization(shape: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("inputs", "constants", "options", "expected"),
+    [
+        ("", "float[4] c = {1, 1, 1, 1}, int64[2] s = {3, 7}", "", "refused"),
+        ("", "float[4] c = {1, 1, 1, 1}, int64[2] s = {2, 2}", "", "loads"),
+        ("", "float[4] c = {1, 1, 1, 1}, int64[2] s = {0, 2}", "", "refused"),
+        ("", "float[4] c = {1, 1, 1, 1}, int64[2] s = {0, 1}", "", "loads"),
+        ("", "float[4] c = {1, 1, 1, 1}, int64[2] s = {0, 4}", "<allowzero = 1>", "refused"),
+        (", int64[2] s", "float[4] c = {1, 1, 1, 1}, int64[2] s = {3, 7}", "", "loads"),
+        (", float[4] c", "int64[2] s = {3, 7}", "", "loads"),
+    ],
+)
+def test_shape_of_a_constant(inputs: str, constants: str, options: str, expected: str) -> None:
+    """A constant is reshaped when the model is loaded, unless users may pass another value."""
+    body = f"(float[1] x{inputs}) => (float y) <{constants}> {{ y = Reshape {options} (c, s) }}"
+
+    assert (expected, "loads") == (verdict(17, body, "1.26.0"), verdict(17, body, "1.27.0"))
+
+
+def test_shape_in_an_attribute() -> None:
+    """The shape may be a list of a Constant node."""
+    body = "(float[1] x) => (float y) <float[4] c = {1, 1, 1, 1}> { s = Constant <value_ints = [3, 7]> () "
+
+    assert verdict(17, body + "y = Reshape (c, s) }", "1.26.0") == "refused"
+
+
+@pytest.mark.parametrize(
     ("counts", "pool", "weights", "expected"),
     [
         ("0, 4", "1, 2, 3, 4, 5, 6", "1.0, 1.0, 1.0, 1.0, 1.0", "loads"),
