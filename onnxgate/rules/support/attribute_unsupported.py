@@ -24,11 +24,8 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     - export at an opset that defines the attribute, or
     - use other operators.
     """
-    yield from create_refusal_hits(
-        subject,
-        "attribute-unsupported",
-        f"set `axes` of `{subject.operator}`, for example with `squeeze(dim)` in PyTorch"
-        if subject.about == "omitted axes"
-        else "export the model with the attributes and inputs that the imported opset defines",
-        causes=OPSET_RULES,
-    )
+    fix = {
+        "omitted axes": f"set `axes` of `{subject.operator}`, for example with `squeeze(dim)` in PyTorch",
+        "shape": "correct the constant or its shape",
+    }.get(subject.about, "export the model with the attributes and inputs that the imported opset defines")
+    yield from create_refusal_hits(subject, "attribute-unsupported", fix, causes=OPSET_RULES)

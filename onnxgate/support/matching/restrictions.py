@@ -65,6 +65,11 @@ _GROUPED_BY_CHANNEL = 21
 
 Source: models with inputs of rank 0 to 3 in opsets 21 to 23, loaded on 12 releases from 1.16.0 to 1.32.0.
 """
+_LAST_THAT_REQUIRES_SHAPE = "1.26.0"
+"""Last release that refuses a model if it cannot reshape a constant. Later ones load it, and fail when the node runs.
+
+Source: 15 models with constants and shapes, loaded on 9 releases from 1.16.0 to 1.31.1.
+"""
 _OF_AXIS, _OF_AXIS_SINCE = ("ArgMax", "ArgMin"), 11
 
 
@@ -86,6 +91,8 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
             return SupportGap("missing-kernel", problem, about=operation.outputs[0])
     if SHORT_PADS.concerns(operation, since, release, values):
         return f"`{operation.label}` reads values beyond the end of `pads`, which must have two for each axis"
+    if operation.traits.wrong_shape and not is_release_within(release, "", _LAST_THAT_REQUIRES_SHAPE):
+        return f"the model may load, but `{operation.label}` fails when it runs: {operation.traits.wrong_shape}"
     if any(restriction.concerns(operation, since, release, values) for restriction in LOCALE_RESTRICTIONS):
         locale = values.get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only if the locale `{locale}` is installed"
@@ -110,7 +117,7 @@ def _find_shape_restriction(
         return SupportGap("attribute-unsupported", problem, about="axis")
     if operation.name in _OF_AXIS and rank == 0 and since >= _OF_AXIS_SINCE:
         return SupportGap("attribute-unsupported", f"`{name}` does not accept a scalar", about="rank")
-    if operation.traits.wrong_shape and is_release_within(release, "", "1.26.0"):
+    if operation.traits.wrong_shape and is_release_within(release, "", _LAST_THAT_REQUIRES_SHAPE):
         problem = f"`{name}` is computed when the model is loaded, but {operation.traits.wrong_shape}"
         return SupportGap("attribute-unsupported", problem, about="shape")
     if operation.traits.as_scalar and is_release_within(release, "1.18.0", "1.22.1"):
