@@ -68,7 +68,7 @@ def detect_numeric_traits(facts: ModelFacts, model: ModelView) -> NumericTraits:
     drawn = find_random_outputs(model)
     types = {tensor.data_type for _, tensor in model.tensors} | _find_half_casts(model)
     quantized = tuple(sorted(name for name in facts.operators if name in QUANTIZED_OPERATORS))
-    weights = _find_dequantized_weights(model) if not quantized else NO_VALUES
+    weights = _find_dequantized_weights(model) if not quantized else frozenset[str]()
     return NumericTraits(
         half=not types.isdisjoint(_HALF_TYPES),
         bfloat16=TensorProto.BFLOAT16 in types,
@@ -86,9 +86,6 @@ def detect_numeric_traits(facts: ModelFacts, model: ModelView) -> NumericTraits:
 def _has_low_bits(node: NodeView) -> bool:
     bits = next((attribute.i for attribute in node.attributes if attribute.name == "bits"), 4)
     return node.operator[1] == "MatMulBnb4" or (node.operator[1] == "MatMulNBits" and bits <= 4)
-
-
-NO_VALUES: frozenset[str] = frozenset()
 
 
 def _find_dequantized_weights(model: ModelView) -> frozenset[str]:

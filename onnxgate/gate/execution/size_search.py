@@ -116,7 +116,8 @@ def _list_failing_bases(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResu
     if not generated or not generated[0].guessed:
         return []
     first = dict.fromkeys(case.name for case in generated if case.sizes == generated[0].sizes)
-    return [name for name in first if name in list_failing(ran, eager)]
+    failing = list_failing(ran, eager)
+    return [name for name in first if name in failing]
 
 
 def list_failing(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> set[str]:

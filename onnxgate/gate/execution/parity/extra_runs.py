@@ -91,6 +91,18 @@ class ExtraRuns:
         job = msgspec.structs.replace(plan_run(model, cases, planned, level, self.create_folder()), again=False)
         return ExtraRun(runtime, job, self.submit(planned, job, limits))
 
+    def list_completed(self, ran: Sequence[ObservedRun]) -> list[ObservedRun]:
+        """Return the completed runs on these runtimes."""
+        return [run for run in ran if isinstance(run.observation, Completed) and run.runtime in self.runtimes]
+
+    def repeat(self, ran: Sequence[ObservedRun], model: Path, cases: Mapping[str, InputCase]) -> list[ObservedRun]:
+        """Repeat runs with a copy of the model. `cases` replace those with the same name."""
+        started = [
+            self.start(run.runtime, model, [cases.get(it.name, it) for it in run.job.cases], run.job.optimization)
+            for run in ran
+        ]
+        return [run.observe() for run in started]
+
     def create_folder(self) -> Path:
         """Create an empty folder for the files of a run."""
         folder = self.place()

@@ -111,9 +111,7 @@ class ReplayedComparison:
             OSError: the model cannot be copied.
             UnmeasurableError: the source does not run in this check.
         """
-        completed = [
-            run for run in ran if isinstance(run.observation, Completed) and run.runtime in self.extra.runtimes
-        ]
+        completed = self.extra.list_completed(ran)
         cases = {case.name: case for run in completed for case in run.job.cases}
         sourced = _read_source(
             self.source.run(tuple(cases.values()), selections=True), [*cases], len(proto.graph.output)
@@ -136,11 +134,7 @@ class ReplayedComparison:
             name: CaseResult(outputs=(*sourced[name].outputs, *(it.values for it in chosen[name] for _ in range(2))))
             for name in cases
         }
-        started = [
-            self.extra.start(run.runtime, path, [replayed[case.name] for case in run.job.cases], run.job.optimization)
-            for run in completed
-        ]
-        runs = tuple(run.observe() for run in started)
+        runs = tuple(self.extra.repeat(completed, path, replayed))
         return ReplayedRuns(path, tuple(replayed.values()), runs, eager) if all(map(_is_complete, runs)) else None
 
 

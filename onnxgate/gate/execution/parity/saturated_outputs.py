@@ -74,7 +74,7 @@ class SaturatedComparison:
             exposed = expose_values(proto, path, {output.value: None for output in outputs}, self.extra.place())
         except OSError:
             return (), tuple(reasons)
-        runs = self._run(exposed, ran)
+        runs = self.extra.repeat(self.extra.list_completed(ran), exposed, {})
         comparisons, left = list[Comparison](), list(reasons)
         for output in outputs:
             selected = [_select_value(run, output.value) for run in runs]
@@ -86,14 +86,6 @@ class SaturatedComparison:
                 left = [entry for entry in left if entry.cause != f"{NEGLIGIBLE}{output.name}"]
                 left += (_describe(model, output), *(_name_value(entry, output) for entry in missing))
         return tuple(comparisons), tuple(left)
-
-    def _run(self, exposed: Path, ran: Sequence[ObservedRun]) -> list[ObservedRun]:
-        """Repeat the completed runs with the model at `exposed`."""
-        completed = [
-            run for run in ran if isinstance(run.observation, Completed) and run.runtime in self.extra.runtimes
-        ]
-        started = [self.extra.start(run.runtime, exposed, run.job.cases, run.job.optimization) for run in completed]
-        return [run.observe() for run in started]
 
 
 def find_saturated_outputs(graph: GraphProto) -> Iterator[SaturatedOutput]:
