@@ -163,7 +163,7 @@ class Export(Message, frozen=True, kw_only=True, tag="export", tag_field="kind")
     cases: tuple[InputCase, ...] = ()
     external_data: bool = False
     export: bool = True  # False: only the eager outputs are needed
-    float64: bool = True
+    float64: bool = True  # also run in float64; after an export only if this is cheap
     half_weights: tuple[str, ...] = ()  # SHA-256 of float16 weights in the model; rounded in the source for `float64`
     eager: bool = True  # False: only the file is needed
     selections: bool = False  # PyTorch: `eager` has values and indices of each `topk` and `sort` after the outputs

@@ -7,7 +7,7 @@ integers, booleans, strings) never agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -307,10 +307,15 @@ Source: a correct efficientnet_b0 with random weights returns at most 6e-5. Corr
 errors than the noise of the source: those of a sigmoid are multiplied by 8 in `silu(x - 8)`; measured 2026-11-28."""
 FAINT_SHARE = 1e-4
 """Largest difference in a faint output that certainly hides no fault, as a fraction of its largest value."""
-MIN_FAINT_BOUND = 2e-7
-"""Minimum bound of a faint output, because a sigmoid or softmax has absolute rounding errors.
+MIN_TIGHT_BOUND = 2e-7
+"""Minimum of a bound below the default, because a sigmoid or softmax has absolute rounding errors.
 
 Source: the sigmoid of -20, 2e-9, is 0 or up to 8.9e-8 in ONNX Runtime 1.17.3 to 1.31.1; measured 2026-11-28."""
+MIN_TIGHT_ELEMENTS = 16
+"""Minimum number of elements, over all cases, for a bound below the default.
+
+The noise of one element is an eighth of another rounding error by chance in 8 % of outputs. For the largest noise of 16
+independent elements, this is less likely than 1e-9; computed, not measured."""
 
 MIN_BOUND_SHARE = 1e-6
 """Minimum bound on the difference, as a fraction of the largest reference value or of 1, whichever is larger."""
@@ -354,10 +359,10 @@ def choose_bound(
 ) -> ElementBound:
     """Return the bound on the difference of an output from its reference.
 
-    It is the first of these that exists: the tolerance in the config, the measured tolerance in the lock, the bound of
-    a faint output in `noise`, which was measured in this check, and the default, but at least the tolerance in `noise`.
-    For integers, a tolerance is used only if it is set for this output. `half` means that some nodes of the model
-    compute in 16 bits, even if the outputs have a different type.
+    It is the first of these that exists: the tolerance in the config, the measured tolerance in the lock, the bound
+    below the default in `noise`, which was measured in this check, and the default, but at least the tolerance in
+    `noise`. For integers, a tolerance is used only if it is set for this output. `half` means that some nodes of the
+    model compute in 16 bits, even if the outputs have a different type.
     """
     settings = settings or {}
     named = settings.get(output)
@@ -372,8 +377,8 @@ def choose_bound(
         return ElementBound(0.0, locked.tolerance[output].bound, "lock")
     precision = "half" if half or dtype.itemsize == 2 else "single"
     default = ElementBound(*DEFAULT_BOUNDS[precision], "type", of_largest=LARGEST_VALUE_SHARE[precision])
-    if noise is not None and noise.faint.get(output, default.atol) < default.atol:
-        return replace(default, atol=noise.faint[output], of_largest=0.0, bound_from="measured")
+    if noise is not None and output in noise.tight:
+        return ElementBound(0.0, noise.tight[output], "measured")
     if noise is None or output not in noise.tolerances:
         return default
     return replace(default, atol=max(default.atol, noise.tolerances[output].bound), bound_from="measured")
@@ -390,15 +395,22 @@ class NoiseMeasurement:
     tolerances: dict[str, MeasuredTolerance] = field(default_factory=dict)
     ill_conditioned: dict[str, MeasuredTolerance] = field(default_factory=dict)
     loosened: dict[str, float] = field(default_factory=dict)  # float16 outputs above the default -> default
-    faint: dict[str, float] = field(default_factory=dict)  # bounds of outputs that are small compared with the default
+    tight: dict[str, float] = field(default_factory=dict)  # bounds below the default
     accuracy: dict[str, MeasuredQuantization] = field(default_factory=dict)  # outputs of a quantized model
 
+    def relax(self, outputs: Collection[str] | None = None) -> NoiseMeasurement:
+        """Return the measurement without bounds below the default, of these outputs or of all."""
+        return replace(self, tight={} if outputs is None else {k: v for k, v in self.tight.items() if k not in outputs})
 
-def measure_noise(cases: Iterable[tuple[Outputs, Outputs]], *, half: bool = False) -> NoiseMeasurement:
+
+def measure_noise(
+    cases: Iterable[tuple[Outputs, Outputs]], *, half: bool = False, is_exact: bool = False
+) -> NoiseMeasurement:
     """Measure the noise of each output, and return the resulting bounds on differences.
 
     The noise is the largest difference between the float32 and float64 outputs in each pair of `cases`. In models that
-    compute in 16 bits (`half`), the bound exceeds the default only if the noise alone nearly does.
+    compute in 16 bits (`half`), the bound exceeds the default only if the noise alone nearly does. It is below the
+    default only if the float64 outputs were computed in float64 (`is_exact`), or if the output is faint.
 
     Outputs of other types and outputs that cannot be subtracted are omitted.
     """
@@ -410,11 +422,11 @@ def measure_noise(cases: Iterable[tuple[Outputs, Outputs]], *, half: bool = Fals
     for name, cases_noise in sorted(noises.items()):
         figures = [figure for figure in cases_noise if figure is not None]
         if len(figures) == len(cases_noise):
-            _add_tolerance(measurement, name, figures)
+            _add_tolerance(measurement, name, figures, is_exact)
     return measurement
 
 
-def _add_tolerance(measurement: NoiseMeasurement, name: str, figures: Sequence[_OutputNoise]) -> None:
+def _add_tolerance(measurement: NoiseMeasurement, name: str, figures: Sequence[_OutputNoise], is_exact: bool) -> None:
     noise, default = (max(getattr(figure, key) for figure in figures) for key in ("noise", "default"))
     largest, is_half = max(figure.largest for figure in figures), any(figure.is_half for figure in figures)
     bound = NOISE_FACTOR * noise
@@ -422,9 +434,11 @@ def _add_tolerance(measurement: NoiseMeasurement, name: str, figures: Sequence[_
         bound = min(bound, max(default, HALF_NOISE_FACTOR * noise))
     bound = max(bound, MIN_BOUND_SHARE * max(1.0, largest))
     tolerance = MeasuredTolerance(noise=noise, bound=bound)
-    faint = max(NOISE_FACTOR * noise, MIN_FAINT_BOUND)
-    if 0 < largest <= FAINT_LARGEST and not is_half and faint <= MAX_BOUND_SPREAD * _join_spreads(figures):
-        measurement.faint[name] = faint
+    tight = max(min(bound, NOISE_FACTOR * noise), MIN_BOUND_SHARE * largest, MIN_TIGHT_BOUND)
+    is_faint = 0 < largest <= FAINT_LARGEST and not is_half
+    is_known = is_exact and sum(figure.count for figure in figures) >= MIN_TIGHT_ELEMENTS
+    if (is_faint or is_known) and tight <= min(default, MAX_BOUND_SPREAD * _join_spreads(figures)):
+        measurement.tight[name] = tight
     if bound > max(default, MAX_BOUND_SPREAD * _join_spreads(figures)):
         measurement.ill_conditioned[name] = tolerance
         return

@@ -141,7 +141,7 @@ def plan_export(
             cases=tuple(cases),
             external_data=external_data,
             export=command is None,
-            float64=False,
+            float64=command is None and bool(cases),
             seed=toolchain.seed,
             committed=os.fspath(model.absolute),
         )
@@ -182,7 +182,9 @@ def plan_second_export(toolchain: ProjectToolchain, plan: ExportPlan, scratch: P
         return replace(plan, again=command, written_again=written)
     assert plan.source is not None
     output = str(_create_folder(scratch / "source"))
-    again = msgspec.structs.replace(plan.source, output=output, cases=(), eager=False, seed=1 - toolchain.seed)
+    again = msgspec.structs.replace(
+        plan.source, output=output, cases=(), eager=False, float64=False, seed=1 - toolchain.seed
+    )
     return replace(plan, again=_relocate_job(toolchain.project, plan.model, again, scratch / "elsewhere"))
 
 

@@ -102,14 +102,38 @@ def test_faint_outputs_have_a_smaller_bound(scale: float, error: float, bound: f
     expected = 8 * error if bound is None else bound
     chosen = choose_bound(None, None, "z", F32, half=False, noise=noise)
 
-    assert (bound is not None) == ("z" in noise.faint)
+    assert (bound is not None) == ("z" in noise.tight)
     assert bound is None or pytest.approx(expected, rel=1e-3) == chosen.atol
+
+
+@pytest.mark.parametrize(
+    ("elements", "error", "is_exact", "bound"),
+    [
+        (16, 1e-7, True, 1e-6),
+        (16, 1e-6, True, 8e-6),
+        (15, 1e-6, True, None),
+        (16, 1e-6, False, None),
+        (16, 1e-3, True, None),
+    ],
+    ids=["least", "eight times the noise", "few elements", "not exact", "more than the default"],
+)
+def test_exact_reference_gives_a_bound_below_the_default(
+    elements: int, error: float, is_exact: bool, bound: float | None
+) -> None:
+    """Only a float64 run of the source with enough elements shows that rounding errors are small."""
+    wide = np.linspace(-1, 1, elements)
+    noise = measure_noise([({"z": (wide + error)}, {"z": wide})], is_exact=is_exact)
+    chosen = choose_bound(None, None, "z", F32, half=False, noise=noise)
+
+    assert ("z" in noise.tight) == (bound is not None)
+    assert bound is None or (0.0, pytest.approx(bound, rel=1e-3)) == (chosen.rtol, chosen.atol)
+    assert "z" not in noise.relax().tight
 
 
 def test_noise_of_a_faint_output_may_exceed_the_default() -> None:
     """The difference of large numbers may be small, but has larger rounding errors than the default `atol` allows."""
     tolerance = MeasuredTolerance(noise=6.5e-6, bound=5.2e-5)
-    noise = NoiseMeasurement(tolerances={"z": tolerance}, faint={"z": 5.2e-5})
+    noise = NoiseMeasurement(tolerances={"z": tolerance}, tight={})
 
     assert 5.2e-5 == choose_bound(None, None, "z", F32, half=False, noise=noise).atol
 

@@ -109,7 +109,8 @@ def measure_difference(
     to 50 dB in a perceptron and an attention block (1.17.3–1.32.0); measured 2026-11-28.
     """
     traits = model.comparability
-    bound = choose_bound(model.tolerance, model.locked, key[1], candidate.dtype, half=traits.half, noise=model.noise)
+    noise = model.noise.relax() if model.noise is not None and pair == "engine" else model.noise
+    bound = choose_bound(model.tolerance, model.locked, key[1], candidate.dtype, half=traits.half, noise=noise)
     is_ratio = pair == "quantized" or bool(traits.quantized and bound.bound_from != "config")
     if is_ratio and not (traits.weights_only and pair in SAME_FILE_PAIRS):
         return _compare_by_ratio(model, key, level, pair, candidate, reference)

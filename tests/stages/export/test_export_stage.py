@@ -135,7 +135,7 @@ def test_plan_of_a_source(new_project: NewProject) -> None:
         ir_version_max=9,
         cases=cases,
         external_data=True,
-        float64=False,
+        float64=True,
         committed=str(project.folder / "models" / "m.onnx"),
     )
     assert list(output.iterdir()) == []

@@ -1,8 +1,9 @@
 """Compare outputs with the source, across optimization levels and runtimes, and with the float model.
 
 This is the parity stage of one model. Most models need no runs in addition to those of the runtime stage. The others
-are in modules of their own: rounding errors if an output exceeds a default tolerance (`noise`), slightly changed inputs
-for ranked outputs (`nearby_runs`), the items that the source selects (`replayed_selections`), the input of an
+are in modules of their own: rounding errors of the source, or of a model that exceeds a default tolerance (`noise`), a
+fresh export for differences within the default tolerance (`small_differences`), slightly changed inputs for ranked
+outputs (`nearby_runs`), the items that the source selects (`replayed_selections`), the input of an
 activation instead of its output (`saturated_outputs`), a float16 model in float32 (`widened_comparison`), the first
 differing node (`mismatch_search`), and the float model of a quantized one (`float_comparison`).
 """
@@ -16,9 +17,10 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
-from onnxgate.core.jobs import Job, Observation
+from onnxgate.core.jobs import Completed, ExportResult, Job, Observation
 from onnxgate.core.report import RATIO_METRICS, Measured
 from onnxgate.evidence.parity import SOURCE, Comparison, find_mismatches
 from onnxgate.evidence.runtime import ModelRuns, find_not_finite
@@ -30,17 +32,17 @@ from onnxgate.gate.execution.parity.nearby_runs import NearbyRuns
 from onnxgate.gate.execution.parity.noise import NoiseMeter
 from onnxgate.gate.execution.parity.replayed_selections import ReplayedComparison, ReplayedRuns
 from onnxgate.gate.execution.parity.saturated_outputs import SaturatedComparison
+from onnxgate.gate.execution.parity.small_differences import Compare, FreshExport, SmallDifferences
 from onnxgate.gate.execution.parity.widened_comparison import WidenedComparison
 from onnxgate.gate.execution.started_models import StartedModel
 from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.model.subgraphs.widened_models import hash_half_weights
+from onnxgate.numerics.agreement import choose_bound
 from onnxgate.stages.parity import stage as parity_stage
 from onnxgate.stages.parity.output_comparison import FAINT, SAME_FILE_PAIRS, ParityModel, create_parity_model
 from onnxgate.stages.parity.stage import ParityEvidence
 from onnxgate.stages.runtime import ObservedRun
-
-Compare = Callable[[ParityModel, Sequence[ObservedRun]], ParityEvidence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,15 @@ class OutputComparer:
         if self.started.sourced.eager is None:
             return None
         job = prepared.exporting.planned.source if prepared.exporting is not None else None
-        return SourceRuns(job, prepared.fed.cases, self.run_in_toolchain, self.extra.create_folder)
+        return SourceRuns(job, self._exported, prepared.fed.cases, self.run_in_toolchain, self.extra.create_folder)
+
+    @property
+    def _exported(self) -> ExportResult | None:
+        """Result of the job that exported the model in this check, and ran its source."""
+        exporting = self.started.prepared.exporting
+        answer = exporting.source.result() if exporting is not None and exporting.source is not None else None
+        result = answer.result if isinstance(answer, Completed) else None
+        return result if isinstance(result, ExportResult) else None
 
     def _create_model(self, runs: Sequence[ModelRuns]) -> ParityModel:
         prepared, settings = self.started.prepared, self.settings
@@ -119,23 +129,41 @@ class OutputComparer:
         """Compare runs of `file`. If rounding errors may matter, measure them, and compare with the measured tolerance.
 
         Also return the model with the measured rounding errors. They are those of `source` if it has the same outputs.
+        They always matter if there is a source.
         """
-        comparisons, reasons = compare(model, ran)
-        beyond = [comparison for comparison in comparisons if exceeds_default(comparison) or is_faint(comparison)]
-        if not beyond:
-            return model, (comparisons, reasons)
+        usual = compare(model, ran)
+        beyond = [comparison for comparison in usual[0] if exceeds_default(comparison) or is_faint(comparison)]
         names = [value.name for value in self.reading.facts.outputs]
         meter = NoiseMeter(source, names, self.extra, model.comparability)
+        small = self._create_small_differences(model, names) if source is not None else None
         known = self.extra.runtimes
         try:
-            runtimes = dict.fromkeys(it.reference if it.reference in known else it.runtime for it in beyond)
-            measured = replace(model, noise=meter.measure(file, ran, runtimes))
+            if beyond:
+                runtimes = dict.fromkeys(it.reference if it.reference in known else it.runtime for it in beyond)
+                noise = meter.measure(file, ran, runtimes)
+            elif small is not None:
+                noise = meter.measure_source()
+            else:
+                return model, usual
         except UnmeasurableError as error:
             reason = f"the rounding errors could not be measured: {error}"
             unmeasured = IncompleteCheck(Stage.PARITY, model.path, "", reason, by_design=True)
-            return model, (comparisons, (*reasons, unmeasured))
-        comparisons, reasons = compare(measured, ran)
-        return measured, (comparisons, (*reasons, *report_loosened(measured, beyond)))
+            return model, (usual[0], (*usual[1], unmeasured)) if beyond else usual
+        measured = replace(model, noise=noise if source is None else noise.relax())
+        evidence = compare(measured, ran) if beyond else usual
+        notes = tuple(report_loosened(measured, beyond))
+        if small is not None:
+            measured, evidence = small.compare(measured, noise.tight, ran, compare, evidence)
+        return measured, (evidence[0], (*evidence[1], *notes))
+
+    def _create_small_differences(self, model: ParityModel, outputs: Sequence[str]) -> SmallDifferences | None:
+        """Create the comparison of small differences; None without a fresh export, or with other tolerances only."""
+        exported = self._exported
+        if exported is None or exported.model is None or not exported.eager64:
+            return None
+        if model.comparability.quantized or not has_default_tolerance(model, outputs):
+            return None
+        return SmallDifferences(FreshExport(self.extra, Path(exported.model), outputs, self.started.cases))
 
     def _compare_values(self, model: ParityModel, file: Path, ran: Sequence[ObservedRun]) -> ParityEvidence:
         """Compare runs of a copy of a model without a source."""
@@ -190,6 +218,12 @@ def explain_limit(model: ParityModel, output: str, limit_db: float) -> str:
         f"output `{output}` was compared in float16 only, because {cause} limits a comparison in float32 to "
         f"{limit_db:.3g} dB"
     )
+
+
+def has_default_tolerance(model: ParityModel, outputs: Sequence[str]) -> bool:
+    """Return whether neither the config nor the lock sets the tolerance of some output."""
+    bounds = (choose_bound(model.tolerance, model.locked, it, np.dtype(np.float32), half=False) for it in outputs)
+    return any(bound.bound_from == "type" for bound in bounds)
 
 
 def exceeds_default(comparison: Comparison) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from onnxgate.core.jobs import (
     Completed,
     Export,
+    ExportResult,
     InputCase,
     Job,
     Observation,
@@ -114,11 +115,12 @@ class ExtraRuns:
 class SourceRuns:
     """Starts additional runs of the source of a model.
 
-    `job` exported the model in this check; it is None if the model was not exported. `run_in_toolchain` runs a job, and
-    `create_folder` creates an empty folder.
+    `job` exported the model in this check; it is None if the model was not exported. `exported` is its result.
+    `run_in_toolchain` runs a job, and `create_folder` creates an empty folder.
     """
 
     job: Export | None
+    exported: ExportResult | None
     cases: tuple[InputCase, ...]
     run_in_toolchain: Callable[[Job], Observation]
     create_folder: Callable[[], Path]
@@ -129,6 +131,8 @@ class SourceRuns:
         Raises:
             UnmeasurableError: the source was not exported in this check.
         """
+        if self.exported is not None and self.exported.eager64 and not half_weights:
+            return Completed(result=self.exported)
         return self.run(self.cases, float64=True, half_weights=half_weights)
 
     def run(

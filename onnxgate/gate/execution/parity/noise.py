@@ -1,4 +1,4 @@
-"""Rounding errors of a source or of a model, measured if an output exceeds a default tolerance.
+"""Rounding errors of a source or, if an output exceeds a default tolerance, of a model.
 
 A source runs in its own precision and in float64. A model without a source runs with weights and inputs that are
 rounded to neighboring numbers: each changes by one unit in the last place, up or down at random. This is about as much
@@ -80,7 +80,7 @@ class NoiseMeter:
         reasons = []
         if self.source is not None and not self.traits.quantized:
             try:
-                return read_source_noise(self.outputs, self.source.run_in_float64(), half=self.traits.half)
+                return self.measure_source()
             except UnmeasurableError as error:
                 reasons.append(f"of the source ({error})")
         try:
@@ -88,6 +88,16 @@ class NoiseMeter:
         except UnmeasurableError as error:
             reasons.append(f"of the model ({error})")
         raise UnmeasurableError(join_phrases(reasons))
+
+    def measure_source(self) -> NoiseMeasurement:
+        """Measure the noise of each output of the source.
+
+        Raises:
+            UnmeasurableError: there is no source, or it does not run in both precisions.
+        """
+        if self.source is None:
+            raise UnmeasurableError("there is no source")
+        return read_source_noise(self.outputs, self.source.run_in_float64(), half=self.traits.half)
 
     def _measure_on_any(self, model: Path, ran: Sequence[ObservedRun], runtimes: Iterable[str]) -> NoiseMeasurement:
         """Compare with the run in `ran` without optimization, or with another if there is none."""
@@ -140,7 +150,7 @@ def read_source_noise(outputs: Sequence[str], answer: Observation, *, half: bool
                 for narrow, wide in zip(result.eager, results, strict=False)
                 if narrow.failure is None and wide.failure is None
             )
-            measurement = measure_noise(pairs, half=half)
+            measurement = measure_noise(pairs, half=half, is_exact=True)
             if measurement != NoiseMeasurement():
                 return measurement
             failures = [case.failure for case in (*result.eager, *results) if case.failure is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -17,6 +18,10 @@ Feed = Tuple[str, Callable[[], List[Any]]]
 
 class MismatchError(Exception):
     """A case does not match the inputs of the source."""
+
+
+MAX_FLOAT64_TIME_S = 10.0
+"""Maximum time of the float32 runs of a source that also runs in float64 after its export. Those take longer."""
 
 
 class ArrayCall(NamedTuple):
@@ -43,11 +48,17 @@ def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Opti
     if counts:
         result["eager_reason"] = f"the source has {pluralize(takes, 'input')}, but the model has {counts[0]}"
         return
+    start = time.monotonic()
     result["eager"] = _run_all(job, call, "eager", phase)
-    if wide is not None and job["float64"]:
+    if wide is not None and runs_in_float64(job, time.monotonic() - start):
         dtypes = [np.dtype("float64") if dtype.kind == "f" else dtype for dtype in call.dtypes]
         outputs = _run_all(job, call._replace(function=wide, dtypes=dtypes), "eager64", phase)
         result["eager64"] = [] if _has_float32(result["eager"], outputs) else outputs
+
+
+def runs_in_float64(job: Wire, time_s: float) -> bool:
+    """Return whether the source also runs in float64; its other runs took `time_s` seconds."""
+    return bool(job["float64"]) and (not job.get("export") or time_s <= MAX_FLOAT64_TIME_S)
 
 
 def _run_all(job: Wire, call: ArrayCall, folder: str, phase: Phase) -> List[Wire]:

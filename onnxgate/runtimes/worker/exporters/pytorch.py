@@ -6,6 +6,7 @@ import contextlib
 import linecache
 import os
 import sys
+import time
 import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -39,6 +40,9 @@ EXPORTER_OPSETS = {"dynamo": (18, 25), "TorchScript": (7, 23)}
 Source: measured with torch 2.13. Outside this range, TorchScript fails, and dynamo writes opset 18 unless it can
 convert the graph.
 """
+MAX_FLOAT64_BYTES = 512 * 1024 * 1024
+"""Maximum size of the weights of a module that also runs in float64 after its export; larger ones need a job of their
+own, so that a lack of memory does not affect the export."""
 _TRACER_WARNING = "Converting a tensor to a Python "
 
 
@@ -58,6 +62,8 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     copied = torch_eager.copy_call(call) if job["export"] and runs else call
     if job["export"]:
         _try_export(job, recipe, call, copied, result, phase)
+        if copied.module is call.module or torch_eager.count_bytes(copied.module) > MAX_FLOAT64_BYTES:
+            job = {**job, "float64": False}
     if len(recipe.input_names or ()) == len(call.tensors):
         result["input_names"] = list(recipe.input_names or ())
     del recipe, call
@@ -238,8 +244,9 @@ def _run_source(job: Wire, call: ModuleCall, result: Wire, phase: Phase) -> None
     if len(result["sample"]) == len(names) > len(inputs):  # the model has fewer inputs than the example
         pairs = [pair for pair in zip(names, result["sample"]) if pair[0] in inputs]  # noqa: B905 - Python 3.10
         result["input_names"], result["sample"] = [name for name, _ in pairs], [path for _, path in pairs]
+    start = time.monotonic()
     result["eager"] = torch_eager.run_cases(job, call, names, phase)
-    if job["float64"]:
+    if eager.runs_in_float64(job, time.monotonic() - start):
         result["is_half"] = torch_eager.is_half(call.module)
         result["folded_weights"] = torch_eager.hash_folded_weights(call.module)
         result["half_weights"] = torch_eager.round_weights(call.module, set(job.get("half_weights", ())))

@@ -169,6 +169,11 @@ def _weights(module: Any) -> Tuple[Any, ...]:
     return (*module.parameters(), *module.buffers())
 
 
+def count_bytes(module: Any) -> int:
+    """Return the total size of the weights and buffers of a module in bytes."""
+    return sum(weight.numel() * weight.element_size() for weight in _weights(module))
+
+
 def round_weights(module: Any, stored: Set[str]) -> List[str]:
     """Round the float32 weights that a model stores in float16 in place; return the SHA-256 of all float16 weights.
 

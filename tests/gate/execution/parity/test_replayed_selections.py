@@ -79,7 +79,7 @@ def compare(folder: Path, text: str, answer: Observation, model: ParityModel = M
     export = Export(source="m.py:build", output="", folder="", opset=None, ir_version_max=None)
     comparison = ReplayedComparison(
         extra,
-        SourceRuns(export, (case,), lambda job: answer, extra.create_folder),
+        SourceRuns(export, None, (case,), lambda job: answer, extra.create_folder),
         lambda it, replayed: collect_evidence(it, replayed.runs, replayed.eager, ()),
     )
     return comparison.compare(model, path, onnx.load(path), (ran,), (UNDECIDED, OTHER))
