@@ -286,7 +286,7 @@ class ExportResult(Message, frozen=True, kw_only=True, tag="export", tag_field="
     eager64: tuple[CaseResult, ...] = ()
     half_weights: tuple[str, ...] = ()  # SHA-256 of float16 weights in the source of `eager64`, as exporters store them
     folded_weights: tuple[str, ...] = ()  # the same of float16 weights that exporters may combine with a normalization
-    is_half: bool = False  # whether the source has float16 weights
+    is_half: bool = False  # whether the source has float16 or bfloat16 weights
     eager_reason: str = ""  # why eager outputs are missing
     details: ExportDetails = ExportDetails()  # details of the export that the file does not contain
     log: str = ""  # tail of what the exporter printed

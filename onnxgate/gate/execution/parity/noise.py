@@ -141,10 +141,13 @@ def read_source_noise(outputs: Sequence[str], answer: Observation, *, half: bool
     """Return the noise of each output from an observation of an `Export` job with `float64`.
 
     Raises:
-        UnmeasurableError: the source did not run in both precisions, or no output is numeric.
+        UnmeasurableError: the source did not run in both precisions, no output is numeric, or the model computes in 16
+            bits (`half`) but the source does not.
     """
     match answer:
         case Completed(result=ExportResult(eager64=results) as result) if results:
+            if half and not computes_in_half(result):
+                raise UnmeasurableError("the source computes in float32, but the model in 16 bits")
             pairs = (
                 (_load_outputs(outputs, narrow), _load_outputs(outputs, wide))
                 for narrow, wide in zip(result.eager, results, strict=False)
@@ -165,6 +168,12 @@ def read_source_noise(outputs: Sequence[str], answer: Observation, *, half: bool
             raise UnmeasurableError("the source does not run in float64")
         case _:
             raise UnmeasurableError(f"the source did not complete ({type(answer).__name__.lower()})")
+
+
+def computes_in_half(result: ExportResult) -> bool:
+    """Return whether a source computes in 16 bits: it has such weights, or a float16 output."""
+    paths = (path for case in result.eager for path in case.outputs if path is not None)
+    return result.is_half or any(load_array(path).dtype == np.float16 for path in paths)
 
 
 def _load_outputs(outputs: Sequence[str], case: CaseResult) -> Arrays:

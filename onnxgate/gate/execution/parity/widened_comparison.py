@@ -21,6 +21,7 @@ import numpy as np
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation
 from onnxgate.evidence.parity import IN_FLOAT32, Difference
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, NoOutputsError, UnmeasurableError
+from onnxgate.gate.execution.parity.noise import computes_in_half
 from onnxgate.model.subgraphs.widened_models import ROUNDED_ONCE, Rounding, write_widened_model
 from onnxgate.numerics.quantization import OutputScale, compute_snr_db
 from onnxgate.numerics.streams import load_array
@@ -73,8 +74,7 @@ class WidenedComparison:
         result = source.result if isinstance(source, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager64:
             raise UnmeasurableError("the source does not run in float64")
-        is_half = result.is_half or any(map(_is_half, (path for case in result.eager for path in case.outputs)))
-        steps = HALF_STEPS if is_half else FLOAT_STEPS
+        steps = HALF_STEPS if computes_in_half(result) else FLOAT_STEPS
         run = partial(self._run, model, cases, exact=frozenset(result.half_weights))
         folded = frozenset(result.folded_weights)
         changed = [run(restore=True, rounding=Rounding(steps, seed, folded)) for seed in range(SAMPLES)]
@@ -105,15 +105,11 @@ class WidenedComparison:
             raise UnmeasurableError(f"it does not run in float32 on {self.runtime} ({error})") from error
 
 
-def _is_half(path: str | None) -> bool:
-    return path is not None and load_array(path).dtype == np.float16
-
-
 def _widen_case(case: InputCase, folder: Path) -> InputCase:
     folder.mkdir()
     inputs = dict(case.inputs)
     for index, (name, path) in enumerate(case.inputs.items()):
-        if _is_half(path):
+        if load_array(path).dtype == np.float16:
             inputs[name] = str((folder / f"{index}.npy").absolute())
             np.save(inputs[name], load_array(path).astype(np.float32), allow_pickle=False)
     return msgspec.structs.replace(case, inputs=inputs)

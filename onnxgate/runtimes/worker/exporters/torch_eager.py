@@ -161,8 +161,9 @@ def run_cases_in_float64(job: Wire, call: ModuleCall, names: Sequence[str], phas
 
 
 def is_half(module: Any) -> bool:
-    """Return whether the module has a float16 weight."""
-    return isinstance(module, torch.nn.Module) and any(weight.dtype == torch.float16 for weight in _weights(module))
+    """Return whether the module has a float16 or bfloat16 weight."""
+    halves = (torch.float16, torch.bfloat16)
+    return isinstance(module, torch.nn.Module) and any(weight.dtype in halves for weight in _weights(module))
 
 
 def _weights(module: Any) -> Tuple[Any, ...]:
