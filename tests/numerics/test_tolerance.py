@@ -130,6 +130,13 @@ def test_exact_reference_gives_a_bound_below_the_default(
     assert "z" not in noise.relax().tight
 
 
+def test_a_source_that_computes_in_float32_is_not_an_exact_reference() -> None:
+    """A float32 output of the float64 run shows no rounding errors, so the default remains."""
+    values = np.linspace(-1, 1, 16, dtype=np.float32)
+
+    assert {} == measure_noise([({"z": values}, {"z": values})], is_exact=True).tight
+
+
 def test_noise_of_a_faint_output_may_exceed_the_default() -> None:
     """The difference of large numbers may be small, but has larger rounding errors than the default `atol` allows."""
     tolerance = MeasuredTolerance(noise=6.5e-6, bound=5.2e-5)

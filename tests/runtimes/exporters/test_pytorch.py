@@ -722,6 +722,27 @@ def test_no_float64(project: Asker) -> None:
     assert result["eager64"][0]["failure"]["source"] == "narrow.py:6"
 
 
+def test_a_module_that_cannot_be_copied_is_not_converted_after_its_export(project: Asker) -> None:
+    """The conversion to float64 would change the module that other jobs use; a job without an export may convert it."""
+    project.write(
+        "single.py",
+        """
+        import torch
+
+        class Single(torch.nn.Linear):
+            def __deepcopy__(self, memo):
+                raise TypeError("not copied")
+
+        def build():
+            return Single(2, 2), (torch.ones(1, 2),)
+        """,
+    )
+    exported, alone = (project.ask("single.py:build", export=export) for export in (True, False))
+
+    assert (1, []) == (len(exported["eager"]), exported["eager64"])
+    assert outputs(alone, "eager64", 0)[0].dtype == np.float64
+
+
 def test_float16_weights_of_a_model_are_rounded(project: Asker) -> None:
     """In the float64 run, the weights that a model stores in float16 are rounded, and all others are not.
 

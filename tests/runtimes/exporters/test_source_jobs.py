@@ -213,6 +213,22 @@ def test_another_type(tmp_path: Path) -> None:
     assert result["eager"][0]["failure"]["text"] == "an input has type float32 in the source, but <U1 in the model"
 
 
+@pytest.mark.parametrize(
+    ("job", "time_s", "runs"),
+    [
+        ({"float64": True, "export": True}, 9.0, True),
+        ({"float64": True, "export": True}, 11.0, False),
+        ({"float64": True, "export": False}, 11.0, True),
+        ({"float64": False, "export": False}, 9.0, False),
+    ],
+)
+def test_slow_sources_run_in_float64_only_if_this_is_all_that_is_requested(
+    job: dict[str, bool], time_s: float, *, runs: bool
+) -> None:
+    """A float64 run takes several times as long as the other runs, and must not exceed the time limit of an export."""
+    assert runs == eager.runs_in_float64(job, time_s)
+
+
 @pytest.mark.parametrize(("dtype", "runs"), [("float64", 1), ("float32", 0)])
 def test_float32_source_has_no_float64_outputs(tmp_path: Path, dtype: str, runs: int) -> None:
     """A source that computes in float32 internally has no float64 outputs, because they would not be more precise."""
