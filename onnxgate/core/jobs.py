@@ -166,7 +166,7 @@ class Export(Message, frozen=True, kw_only=True, tag="export", tag_field="kind")
     float64: bool = True  # also run in float64; after an export only if this is cheap
     half_weights: tuple[str, ...] = ()  # SHA-256 of float16 weights in the model; rounded in the source for `float64`
     eager: bool = True  # False: only the file is needed
-    selections: bool = False  # PyTorch: `eager` has values and indices of each `topk` and `sort` after the outputs
+    selections: bool = False  # PyTorch: `eager` also has the selections, in the order of their execution
     seed: int = 0  # seed of all random number generators
     committed: str = ""  # absolute path of the model that the export is compared with; may not exist
 
@@ -222,6 +222,15 @@ class Failure(Message, frozen=True, kw_only=True):
         return self.text if self.type == "SourceError" else f"{self.type}: {self.text}"
 
 
+class SourceSelection(Message, frozen=True, kw_only=True):
+    """Absolute .npy paths of the items that the source selected by their scores, as an ONNX operator does."""
+
+    operator: Literal["TopK", "NonMaxSuppression", "ArgMax", "ArgMin"]
+    scores: str  # of the selected items; of `NonMaxSuppression`, of all boxes
+    indices: str  # selected items; of `ArgMax` and `ArgMin`, with the axis that the operator reduces
+    boxes: str = ""  # `NonMaxSuppression`: (boxes, 4)
+
+
 class CaseResult(Message, frozen=True, kw_only=True):
     """Outputs for one case in the order of the graph's outputs, or the reason why there are none."""
 
@@ -229,6 +238,7 @@ class CaseResult(Message, frozen=True, kw_only=True):
     failure: Failure | None = None
     unstable: tuple[str, ...] = ()  # outputs that differed when the same case was run a second time in the same session
     aliased: tuple[str, ...] = ()  # outputs that share memory with an input, proven by changing that input
+    selections: tuple[SourceSelection, ...] = ()  # of the source, if requested
 
 
 class LoadResult(Message, frozen=True, kw_only=True, tag="load", tag_field="kind"):

@@ -821,8 +821,8 @@ def test_eager_only(project: Asker) -> None:
     assert result["eager64"] == []
 
 
-def test_selections_follow_the_outputs(project: Asker) -> None:
-    """With `selections`, values and indices of each `topk` and `sort` follow the outputs, in the order of execution."""
+def test_selections_are_recorded(project: Asker) -> None:
+    """With `selections`, the items that the source selects are returned, in the order of execution."""
     project.write(
         "ranked.py",
         """
@@ -831,21 +831,69 @@ def test_selections_follow_the_outputs(project: Asker) -> None:
         class Ranked(torch.nn.Module):
             def forward(self, x):
                 best = torch.topk(x, 2).indices
-                return x[torch.argsort(x)][best]
+                x = x + x.max() + x.max(dim=0).values + torch.max(best.sum(), best.sum())
+                return x[torch.argsort(x)][best] + torch.argmin(x)
 
         def build():
             return Ranked(), (torch.tensor([3.0, 1.0, 2.0]),)
         """,
     )
     result = project.ask("ranked.py:build", export=False, float64=False, selections=True)
+    selections = result["eager"][0]["selections"]
 
-    assert [output.tolist() for output in outputs(result, "eager", 0)] == [
-        [1.0, 3.0],
-        [3.0, 2.0],
-        [0, 2],
-        [1.0, 2.0, 3.0],
-        [1, 2, 0],
+    assert [output.tolist() for output in outputs(result, "eager", 0)] == [[10.0, 12.0]]
+    assert [(it["operator"], np.load(it["scores"]).tolist(), np.load(it["indices"]).tolist()) for it in selections] == [
+        ("TopK", [3.0, 2.0], [0, 2]),
+        ("ArgMax", [3.0], [0]),
+        ("TopK", [9.0, 10.0, 11.0], [1, 2, 0]),
+        ("ArgMin", [9.0], [1]),
     ]
+
+
+def test_suppressions_are_recorded(project: Asker) -> None:
+    """Separate suppressions of each class are recorded as one, which moves the boxes as an exported model does."""
+    (project.folder / "torchvision" / "ops").mkdir(parents=True)
+    (project.folder / "torchvision" / "ops" / "__init__.py").touch()
+    (project.folder / "torchvision" / "__init__.py").touch()
+    project.write(
+        "torchvision/ops/boxes.py",
+        """
+        import torch
+
+        library = torch.library.Library("torchvision", "DEF")
+        library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        library.impl("nms", lambda dets, scores, iou_threshold: torch.argsort(-scores)[:2], "CPU")
+
+        def _batched_nms_vanilla(boxes, scores, idxs, iou_threshold):
+            kept = [torch.ops.torchvision.nms(boxes, scores, iou_threshold) for _ in idxs.unique()]
+            return torch.sort(kept[0]).values
+        """,
+    )
+    project.write(
+        "suppressed.py",
+        """
+        import torch
+        from torchvision.ops import boxes as ops
+
+        class Suppressed(torch.nn.Module):
+            def forward(self, boxes, scores):
+                kept = ops._batched_nms_vanilla(boxes, scores, torch.tensor([0, 1, 0]), 0.5)
+                return boxes[torch.ops.torchvision.nms(boxes[kept], scores[kept], 0.5)]
+
+        def build():
+            return Suppressed(), (torch.arange(12.0).reshape(3, 4), torch.tensor([1.0, 3.0, 2.0]))
+        """,
+    )
+    result = project.ask("suppressed.py:build", export=False, float64=False, selections=True)
+    first, second = result["eager"][0]["selections"]
+    names = ("boxes", "scores", "indices")
+
+    assert [np.load(first[name]).tolist() for name in names] == [
+        [[0, 1, 2, 3], [16, 17, 18, 19], [8, 9, 10, 11]],
+        [1, 3, 2],
+        [1, 2],
+    ]
+    assert [np.load(second[name]).tolist() for name in names] == [[[4, 5, 6, 7], [8, 9, 10, 11]], [3, 2], [0, 1]]
 
 
 def test_export_that_leaves_traces_in_the_module(project: Asker) -> None:

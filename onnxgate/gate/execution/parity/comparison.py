@@ -69,7 +69,7 @@ class OutputComparer:
             saturated = SaturatedComparison(self.extra, self._compare_values)
             more, reasons = saturated.compare(model, file, self.reading.proto, ran, reasons)
         else:
-            more, reasons = self._compare_replayed(model, ran, reasons)
+            (more, reasons), _ = self._compare_replayed(model, ran, reasons)
         comparisons = (*comparisons, *more)
         unfound: tuple[IncompleteCheck, ...] = ()
         if any(map(find_mismatches, comparisons)):
@@ -172,8 +172,8 @@ class OutputComparer:
 
     def _compare_replayed(
         self, model: ParityModel, ran: Sequence[ObservedRun], reasons: tuple[IncompleteCheck, ...]
-    ) -> ParityEvidence:
-        """Compare unstable ranked outputs after selecting the same items as the source."""
+    ) -> tuple[ParityEvidence, ReplayedRuns | None]:
+        """Compare unstable ranked outputs after selecting the same items as the source; also return the runs."""
 
         def compare_runs(model: ParityModel, replayed: ReplayedRuns) -> ParityEvidence:
             nearby = NearbyRuns(self.extra, replayed.path, replayed.cases, model.comparability.half)
@@ -184,7 +184,7 @@ class OutputComparer:
 
         source = self._source
         if source is None:
-            return (), reasons
+            return ((), reasons), None
         comparison = ReplayedComparison(self.extra, source, compare_runs)
         return comparison.compare(model, self._file, self.reading.proto, ran, reasons)
 

@@ -143,7 +143,7 @@ class SourceRuns:
         half_weights: tuple[str, ...] = (),
         selections: bool = False,
     ) -> Observation:
-        """Run the source without an export. With `selections`, its selections follow the outputs, see `Export`.
+        """Run the source without an export. `selections` adds the items that it selects.
 
         Raises:
             UnmeasurableError: the source was not exported in this check.

@@ -1,34 +1,41 @@
 """Comparison with the source after the same items were selected.
 
-If rounding errors decide which items `TopK` selects, all later values depend on them, such as the boxes of a detector.
+If rounding errors decide which items a node selects, all later values depend on them, such as the boxes of a detector.
 The source therefore runs again and records its selections; the model then selects the same items. The scores of the
-selected items are compared too.
+selected items, and boxes that suppress others, are compared too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from onnx import numpy_helper
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
-from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, RunResult
+from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, RunResult, SourceSelection
 from onnxgate.core.text import join_quoted
 from onnxgate.evidence.parity import SELECTED, Comparison, Difference, find_mismatches
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, NoOutputsError, SourceRuns, UnmeasurableError
+from onnxgate.model.reading.omitted_data import find_omitted_data
+from onnxgate.model.reading.structure import read_structure
 from onnxgate.model.subgraphs.instrumented_models import expose_values
 from onnxgate.model.subgraphs.replayed_selections import (
+    InlinedModel,
     ReplayedSelection,
     count_other_selections,
+    inline_suppressions,
     list_selections,
     replay_selections,
 )
 from onnxgate.numerics.streams import load_array
+from onnxgate.numerics.suppression import SuppressionLimits, WrongChoices, find_wrong_choices
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.ranked_comparison import ILL_CONDITIONED, UNSTABLE
 from onnxgate.stages.parity.run_outputs import RunOutputs
@@ -49,13 +56,42 @@ MIN_CASCADED_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedRuns:
-    """Runs of the model at `path` with the selections of the source, whose outputs are `eager`, by case."""
+class WrongSuppression:
+    """A suppression that keeps other boxes in the source than the model's node does, and the number of these."""
 
+    selection: ReplayedSelection
+    choices: WrongChoices
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRuns:
+    """Runs of the model at `path` with the selections of the source, whose outputs are `eager`, by case.
+
+    `original` is the model in which `selections` were replaced; it has no `If` nodes that suppress boxes.
+    """
+
+    original: InlinedModel
+    selections: Sequence[ReplayedSelection]
     path: Path
     cases: tuple[InputCase, ...]
     runs: tuple[ObservedRun, ...]
     eager: Mapping[str, CaseResult]
+    wrong: Mapping[str, Sequence[WrongSuppression]]  # by case
+
+    def replay(self, model: Path, folder: Path) -> Path | None:
+        """Write a copy of another export of the model with the same selections; None if it has others.
+
+        Raises:
+            OSError: the model cannot be copied.
+        """
+        folder.mkdir(parents=True)
+        inlined = inline_suppressions(model, read_structure(model), folder / "inlined")
+        selections = {selection.indices: selection for selection in list_selections(inlined.proto)}
+        if not all(selection.indices in selections for selection in self.selections):
+            return None
+        chosen = [selections[it.indices].with_names_of(it) for it in self.selections]
+        return replay_selections(inlined.path, inlined.proto, chosen, folder / "replayed")
 
 
 CompareRuns = Callable[[ParityModel, ReplayedRuns], ParityEvidence]
@@ -77,34 +113,40 @@ class ReplayedComparison:
         proto: ModelProto,
         ran: Sequence[ObservedRun],
         reasons: Sequence[IncompleteCheck],
-    ) -> ParityEvidence:
-        """Return the comparisons of the model at `path`, and `reasons` without the outputs that were compared."""
+    ) -> tuple[ParityEvidence, ReplayedRuns | None]:
+        """Return the comparisons of the model at `path`, and `reasons` without the outputs that were compared.
+
+        Also return the runs that were compared, if there are any.
+        """
+        unchanged: ParityEvidence = (), tuple(reasons)
         outputs = [name for ranked in model.ranked for name in ranked.axes]
-        selections, others = list_selections(proto), count_other_selections(proto)
-        starts = (ILL_CONDITIONED, UNSTABLE) if others.keys().isdisjoint(outputs) else (ILL_CONDITIONED,)
-        replaced = [entry for entry in reasons if _lists_only(entry, outputs, starts)]
-        if not replaced or not selections or model.comparability.quantized:
-            return (), tuple(reasons)
+        if model.comparability.quantized or not _list_replaced(reasons, outputs, (ILL_CONDITIONED, UNSTABLE)):
+            return unchanged, None
         try:
-            replayed = self._run(path, proto, selections, ran)
+            replayed = self._run(path, proto, ran)
         except (OSError, NoOutputsError, UnmeasurableError):
             replayed = None
         if replayed is None:
-            return (), tuple(reasons)
-        comparisons, missing = self.compare_runs(replace(model, noise=None), replayed)
+            return unchanged, None
+        selections, others = replayed.selections, count_other_selections(replayed.original.proto, replayed.selections)
+        starts = (ILL_CONDITIONED, UNSTABLE) if others.keys().isdisjoint(outputs) else (ILL_CONDITIONED,)
+        replaced = _list_replaced(reasons, outputs, starts)
+        comparisons, missing = self.compare_runs(replace(model, noise=None), replayed) if replaced else ((), ())
         if not comparisons or not all(entry.by_design for entry in missing):
-            return (), tuple(reasons)
-        if not (comparisons := _drop_inconclusive(comparisons, selections, others)):
-            return (), tuple(reasons)
+            return unchanged, None
         names = _Names({name: selection for selection in selections for name in selection.added}, outputs[0])
+        complete = [_add_wrong_choices(it, replayed.wrong, outputs[0]) for it in comparisons]
+        if not (comparisons := _drop_inconclusive(complete, selections, others)):
+            return unchanged, None
         left = [entry for entry in reasons if entry not in replaced]
         notes = dict.fromkeys(map(names.rename_in_note, missing))
-        return tuple(map(names.rename, comparisons)), (*left, _describe(model, outputs), *notes)
+        evidence = tuple(map(names.rename, comparisons)), (*left, _describe(model, outputs), *notes)
+        return evidence, replayed
 
-    def _run(
-        self, path: Path, proto: ModelProto, selections: Sequence[ReplayedSelection], ran: Sequence[ObservedRun]
-    ) -> ReplayedRuns | None:
+    def _run(self, path: Path, proto: ModelProto, ran: Sequence[ObservedRun]) -> ReplayedRuns | None:
         """Repeat the completed runs with the selections of the source; None if these do not fit the model.
+
+        If not all selections fit, only those of `TopK` are replayed.
 
         Raises:
             NoOutputsError: the model did not run.
@@ -113,129 +155,246 @@ class ReplayedComparison:
         """
         completed = self.extra.list_completed(ran)
         cases = {case.name: case for run in completed for case in run.job.cases}
+        inlined = inline_suppressions(path, proto, self.extra.place())
+        attempts = [(inlined, list_selections(inlined.proto))]
+        if any(selection.operator != "TopK" for selection in attempts[0][1]):
+            ranking = [selection for selection in list_selections(proto) if selection.operator == "TopK"]
+            attempts.append((InlinedModel(path, proto, {}), tuple(ranking)))
+        if not cases or not attempts[0][1]:
+            return None
         sourced = _read_source(
             self.source.run(tuple(cases.values()), selections=True), [*cases], len(proto.graph.output)
         )
-        if not cases or sourced.keys() != cases.keys():
+        if sourced.keys() != cases.keys():
             return None
+        for original, selections in attempts:
+            with suppress(NoOutputsError):
+                replayed = self._replay(original, selections, completed, cases, sourced)
+                if replayed is not None:
+                    return replayed
+        return None
+
+    def _replay(
+        self,
+        original: InlinedModel,
+        selections: Sequence[ReplayedSelection],
+        completed: Sequence[ObservedRun],
+        cases: Mapping[str, InputCase],
+        sourced: Mapping[str, CaseResult],
+    ) -> ReplayedRuns | None:
+        """Repeat the completed runs with these selections; None if the source has not the same ones."""
         latest = max(completed, key=lambda run: runtime_sort_key(run.runtime))
-        names = {selection.indices: None for selection in selections}
-        if len(selections) > 1:  # the scores show which of them the source selects
-            inputs = {value.name for value in proto.graph.input}
-            names |= {selection.scores: None for selection in selections if selection.scores not in inputs}
-        exposed = expose_values(proto, path, names, self.extra.place())
+        known = {value.name for value in (*original.proto.graph.input, *original.proto.graph.initializer)}
+        read = [name for selection in selections for name in (selection.indices, selection.scores, *selection.limits)]
+        names = {name: None for name in (*read, *original.conditions) if name and name not in known}
+        exposed = expose_values(original.proto, original.path, names, self.extra.place())
         usual = self.extra.start(latest.runtime, exposed, tuple(cases.values()), latest.job.optimization).outputs()
-        chosen = _align(usual, selections, sourced)
-        if chosen is None:
+        values = _ModelValues(original.proto, cases, usual)
+        if not all(values.agree(name, value) for name, value in original.conditions.items()):
             return None
-        path = replay_selections(path, proto, self.extra.place())
-        replayed = {name: _add_indices(case, selections, chosen[name]) for name, case in cases.items()}
+        chosen = {name: _align(name, values, selections, sourced[name].selections) for name in cases}
+        aligned = {name: selected for name, selected in chosen.items() if selected is not None}
+        if not selections or aligned.keys() != cases.keys():
+            return None
+        path = replay_selections(original.path, original.proto, selections, self.extra.place())
+        replayed = {name: self._add_indices(case, selections, aligned[name]) for name, case in cases.items()}
         eager = {
-            name: CaseResult(outputs=(*sourced[name].outputs, *(it.values for it in chosen[name] for _ in range(2))))
+            name: CaseResult(outputs=(*sourced[name].outputs, *_list_added(selections, aligned[name])))
             for name in cases
         }
         runs = tuple(self.extra.repeat(completed, path, replayed))
-        return ReplayedRuns(path, tuple(replayed.values()), runs, eager) if all(map(_is_complete, runs)) else None
+        added = {name: it for it in selections if it.boxes for name in it.added}
+        if not all(_is_complete(run, added, eager) for run in runs):
+            return None
+        wrong = {name: [*_check_suppressions(name, values, selections, aligned[name])] for name in cases}
+        return ReplayedRuns(original, selections, path, tuple(replayed.values()), runs, eager, wrong)
+
+    def _add_indices(
+        self, case: InputCase, selections: Sequence[ReplayedSelection], selected: Sequence[SourceSelection]
+    ) -> InputCase:
+        """Return the case with the indices that the source selected."""
+        indices = {selection.replayed: it.indices for selection, it in zip(selections, selected, strict=True)}
+        for selection in selections:
+            if selection.boxes:  # one batch and one class
+                kept = load_array(indices[selection.replayed])
+                path = self.extra.create_folder() / "selected.npy"
+                np.save(path, np.stack([np.zeros_like(kept), np.zeros_like(kept), kept], axis=1))
+                indices[selection.replayed] = str(path)
+        return msgspec.structs.replace(case, inputs={**case.inputs, **indices})
 
 
-@dataclass(frozen=True, slots=True)
-class _Selected:
-    """Files with the values and indices that the source selected."""
-
-    values: str
-    indices: str
-
-
-@dataclass(frozen=True, slots=True)
-class _SourceRun:
-    """Outputs of the source for one case, and its selections in the order of their execution."""
-
-    outputs: tuple[str | None, ...]
-    selected: tuple[_Selected, ...]
+def _list_added(selections: Sequence[ReplayedSelection], selected: Sequence[SourceSelection]) -> Iterator[str]:
+    """Yield the files of the source with the values of the outputs that replaying adds."""
+    for selection, it in zip(selections, selected, strict=True):
+        for part in selection.added.values():
+            yield getattr(it, part)
 
 
-def _read_source(answer: Observation, cases: Sequence[str], count: int) -> dict[str, _SourceRun]:
+def _read_source(answer: Observation, cases: Sequence[str], count: int) -> dict[str, CaseResult]:
     """Return the results of the source by case; `count` is the number of outputs of the model."""
     match answer:
         case Completed(result=ExportResult(eager=results)):
             pass
         case _:
             return {}
-    runs = {}
-    for name, result in zip(cases, results, strict=False):
-        outputs, added = result.outputs[:count], [path for path in result.outputs[count:] if path is not None]
-        if result.failure is None and len(outputs) == count and not len(added) % 2:
-            runs[name] = _SourceRun(outputs, tuple(map(_Selected, added[::2], added[1::2])))
-    return runs
+    named = zip(cases, results, strict=False)
+    return {name: it for name, it in named if it.failure is None and len(it.outputs) == count}
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelValues:
+    """Values of the unmodified model by case: constants, inputs, and exposed values."""
+
+    proto: ModelProto
+    cases: Mapping[str, InputCase]
+    exposed: RunOutputs
+
+    def read(self, case: str, name: str) -> NDArray[Any] | None:
+        """Return a value; None if it is unknown."""
+        path = self.exposed.paths.get((case, name)) or self.cases[case].inputs.get(name)
+        if path is not None:
+            return load_array(path)
+        tensor = next((tensor for tensor in self.proto.graph.initializer if tensor.name == name), None)
+        return None if tensor is None or find_omitted_data(tensor) else numpy_helper.to_array(tensor)
+
+    def agree(self, name: str, value: bool) -> bool:
+        """Return whether a condition has this value in all cases."""
+        found = [self.read(case, name) for case in self.cases]
+        return all(it is not None and bool(it.all()) == value for it in found)
 
 
 def _align(
-    usual: RunOutputs, selections: Sequence[ReplayedSelection], sourced: Mapping[str, _SourceRun]
-) -> dict[str, list[_Selected]] | None:
+    case: str, values: _ModelValues, selections: Sequence[ReplayedSelection], selected: Sequence[SourceSelection]
+) -> list[SourceSelection] | None:
     """Find the selection of the source for each of the model; None if it is not unambiguous.
 
     It has the same shape. Several of the same shape are in the same order, unless the scores show another order.
+    Suppressions may depend on earlier selections, so the number of boxes may differ.
     """
-    aligned: dict[str, list[_Selected]] = {}
-    for case, source in sourced.items():
-        files = [usual.paths.get((case, selection.indices)) for selection in selections]
-        shapes = [load_array(file).shape for file in files if file is not None]
-        selected = [(it, load_array(it.indices).shape) for it in source.selected]
-        fitting = [(it, shape) for it, shape in selected if shape in shapes]
-        if None in files or [shape for _, shape in fitting] != shapes:
+    chosen: dict[int, SourceSelection] = {}
+    scores = [values.read(case, selection.scores) for selection in selections]
+    for operator in {selection.operator for selection in selections}:
+        places = [place for place, selection in enumerate(selections) if selection.operator == operator]
+        shapes = [_read_shape(case, values, selections[place]) for place in places]
+        recorded = [it for it in selected if it.operator == operator]
+        if operator == "NonMaxSuppression":
+            fitting = recorded if all(map(_is_in_float32, recorded)) else []
+        else:
+            shaped = [(it, load_array(it.indices).shape) for it in recorded]
+            fitting = [it for it, shape in shaped if shape in shapes]
+            if [shape for _, shape in shaped if shape in shapes] != shapes:
+                return None
+        if None in shapes or len(fitting) != len(places):
             return None
-        scores = [usual.paths.get((case, selection.scores)) for selection in selections]
-        chosen = [it for it, _ in fitting]
+        chosen |= dict(zip(places, fitting, strict=True))
         for shape in dict.fromkeys(shapes):
-            places = [place for place, other in enumerate(shapes) if other == shape]
-            same = [chosen[place] for place in places]
-            order = _order_by_scores([(selections[place], scores[place]) for place in places], same)
-            for place, number in zip(places, order, strict=True):
-                chosen[place] = same[number]
-        aligned[case] = chosen
-    return aligned
+            same = [place for place, other in zip(places, shapes, strict=True) if other == shape]
+            order = _order_by_scores([(selections[it], scores[it]) for it in same], [chosen[it] for it in same])
+            chosen |= {place: chosen[same[number]] for place, number in zip(same, order, strict=True)}
+    return [chosen[place] for place in range(len(selections))]
+
+
+def _read_shape(case: str, values: _ModelValues, selection: ReplayedSelection) -> tuple[int, ...] | None:
+    """Return the shape of the indices as the source records them, or of the scores of a suppression; None if unknown.
+
+    Suppressions of several images or classes are unknown.
+    """
+    if selection.boxes:
+        scores = values.read(case, selection.scores)
+        return None if scores is None or scores.shape[:-1] != (1, 1) else scores.shape
+    indices = values.read(case, selection.indices)
+    if indices is None or selection.keepdims:
+        return None if indices is None else indices.shape
+    return np.expand_dims(indices, selection.axis).shape
+
+
+def _is_in_float32(suppression: SourceSelection) -> bool:
+    return all(load_array(path).dtype == np.float32 for path in (suppression.scores, suppression.boxes))
 
 
 def _order_by_scores(
-    selections: Sequence[tuple[ReplayedSelection, str | None]], selected: Sequence[_Selected]
+    selections: Sequence[tuple[ReplayedSelection, NDArray[Any] | None]], selected: Sequence[SourceSelection]
 ) -> Sequence[int]:
     """Return which of the source's selections of one shape has the scores of each of the model's selections.
 
     A tool may have moved the nodes of a model. The order of the source is returned if the scores do not show another.
     """
     numbers = range(len(selected))
-    if len(selected) < 2 or any(path is None for _, path in selections):
+    if len(selected) < 2 or any(scores is None for _, scores in selections):
         return numbers
     errors = np.array(
-        [[_compare_scores(load_array(path or ""), one.axis, it) for it in selected] for one, path in selections]
+        [[_compare_scores(scores, one, it) for it in selected] for one, scores in selections if scores is not None]
     )
     best = [row if errors[row, row] <= errors[row].min() else int(errors[row].argmin()) for row in numbers]
     return best if sorted(best) == [*numbers] else numbers
 
 
-def _compare_scores(scores: NDArray[Any], axis: int, selected: _Selected) -> float:
+def _compare_scores(scores: NDArray[Any], selection: ReplayedSelection, selected: SourceSelection) -> float:
     """Return the largest difference between the selected scores of the model and of the source."""
+    theirs = load_array(selected.scores).astype(np.float64)
     try:
-        ours = np.take_along_axis(scores, load_array(selected.indices), axis).astype(np.float64)
+        if selection.boxes:
+            ours = scores.reshape(theirs.shape).astype(np.float64)
+        else:
+            ours = np.take_along_axis(scores, load_array(selected.indices), selection.axis).astype(np.float64)
     except (IndexError, ValueError):
         return math.inf
-    theirs = load_array(selected.values).astype(np.float64)
     with np.errstate(invalid="ignore"):
         difference = np.where(ours == theirs, 0.0, np.abs(ours - theirs))
     return float(np.where(np.isnan(difference), math.inf, difference).max(initial=0.0))
 
 
-def _add_indices(case: InputCase, selections: Sequence[ReplayedSelection], chosen: Sequence[_Selected]) -> InputCase:
-    """Return the case with the indices that the source selected."""
-    indices = {it.replayed: selected.indices for it, selected in zip(selections, chosen, strict=True)}
-    return msgspec.structs.replace(case, inputs={**case.inputs, **indices})
+def _check_suppressions(
+    case: str, values: _ModelValues, selections: Sequence[ReplayedSelection], selected: Sequence[SourceSelection]
+) -> Iterator[WrongSuppression]:
+    """Yield the suppressions of the source whose result is wrong with the limits of the model."""
+    for selection, it in zip(selections, selected, strict=True):
+        if not selection.boxes:
+            continue
+        limits = [values.read(case, name) if name else None for name in selection.limits]
+        most, overlap, score = (None if limit is None else float(limit.flat[0]) for limit in limits)
+        parameters = SuppressionLimits(most or 0.0, overlap or 0.0, -math.inf if score is None else score)
+        kept = load_array(it.indices)
+        wrong = find_wrong_choices(load_array(it.boxes), load_array(it.scores), kept, parameters)
+        if wrong is not None:
+            yield WrongSuppression(selection, wrong, len(kept))
 
 
-def _lists_only(entry: IncompleteCheck, outputs: Sequence[str], starts: Sequence[str]) -> bool:
-    """Return whether an incomplete check is about items of these outputs that rounding errors determine."""
-    return any(
-        entry.cause.startswith(start) and {*entry.cause.removeprefix(start).split()} <= {*outputs} for start in starts
-    )
+def _list_replaced(
+    reasons: Sequence[IncompleteCheck], outputs: Sequence[str], starts: Sequence[str]
+) -> list[IncompleteCheck]:
+    """Return the incomplete checks about items of these outputs that rounding errors determine."""
+    return [
+        entry
+        for entry in reasons
+        for start in starts
+        if entry.cause.startswith(start) and {*entry.cause.removeprefix(start).split()} <= {*outputs}
+    ]
+
+
+def _add_wrong_choices(
+    comparison: Comparison, wrong: Mapping[str, Sequence[WrongSuppression]], output: str
+) -> Comparison:
+    """Return the comparison with the wrong suppressions as differences of an output."""
+    runs = dict.fromkeys((it.case, it.optimization) for it in comparison.differences)
+    added = [
+        Difference(
+            output=output,
+            case=case,
+            optimization=optimization,
+            agrees=False,
+            metric="differing items",
+            value=float(it.choices.count),
+            bound=0.0,
+            bound_from="type",
+            detail=f"{it.choices.detail}; {it.choices.count} of {it.items} items differ",
+            compared=it.selection.indices,
+            note=SELECTED,
+        )
+        for case, optimization in runs
+        for it in wrong.get(case, ())
+    ]
+    return msgspec.structs.replace(comparison, differences=(*comparison.differences, *added))
 
 
 def _drop_inconclusive(
@@ -265,13 +424,23 @@ def _share_of_items(mismatch: Difference) -> float:
     return mismatch.value / items if mismatch.metric == "differing items" and items else 0.0
 
 
-def _is_complete(run: ObservedRun) -> bool:
-    """Return whether a run has results for all cases."""
+def _is_complete(run: ObservedRun, inputs: Collection[str], eager: Mapping[str, CaseResult]) -> bool:
+    """Return whether a run has results for all cases, and `inputs` of suppressions have the shapes of the source."""
     match run.observation:
-        case Completed(result=RunResult(cases=cases)):
-            return all(case.failure is None for case in cases)
+        case Completed(result=RunResult(outputs=names, cases=results)):
+            expected = [eager[case.name].outputs for case in run.job.cases]
+            return all(it.failure is None for it in results) and all(
+                _have_same_shape(ours, theirs)
+                for result, outputs in zip(results, expected, strict=True)
+                for name, ours, theirs in zip(names, result.outputs, outputs, strict=False)
+                if name in inputs
+            )
         case _:
             return False
+
+
+def _have_same_shape(first: str | None, second: str | None) -> bool:
+    return first is not None and second is not None and load_array(first).shape == load_array(second).shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +454,10 @@ class _Names:
         """Return the comparison with the names of the unmodified model."""
         differences = tuple(
             msgspec.structs.replace(
-                difference, output=self.output, compared=self.selections[difference.output].scores, note=SELECTED
+                difference,
+                output=self.output,
+                compared=self.selections[difference.output].name(difference.output),
+                note=SELECTED,
             )
             if difference.output in self.selections
             else difference
@@ -297,7 +469,7 @@ class _Names:
         """Return the entry with the scores instead of an output that was added."""
         reason = entry.reason
         for name, selection in self.selections.items():
-            reason = reason.replace(f"output `{name}`", f"value `{selection.scores}`")
+            reason = reason.replace(f"output `{name}`", f"value `{selection.name(name)}`")
         return replace(entry, reason=reason)
 
 

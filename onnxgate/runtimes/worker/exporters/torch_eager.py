@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import sys
 from functools import partial
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 import torch
@@ -111,38 +112,123 @@ def _dtype_kind(tensor: Any) -> str:
 
 
 class _SelectionRecorder(TorchDispatchMode):  # type: ignore[misc]
-    """Records the values and indices that each `topk` and `sort` returns."""
+    """Records the calls that select items by their scores, with the corresponding ONNX operator."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.results: List[Any] = []
+        self.selections: List[Tuple[str, Dict[str, Any]]] = []
+        self._is_paused = False
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
-        if function.overloadpacket in (torch.ops.aten.topk, torch.ops.aten.sort):
-            self.results += [copy_leaf(tensor) for tensor in result]
+        schema: Any = getattr(function, "_schema", None)
+        record = _RECORDS.get(schema.name) if schema is not None else None
+        if record is not None and not self._is_paused:
+            names = [argument.name for argument in schema.arguments]
+            self.add(*record(dict(zip(names, args), **(kwargs or {})), result))  # noqa: B905 - new in Python 3.10
         return result
+
+    def add(self, operator: str, tensors: Dict[str, Any]) -> None:
+        """Add a selection; there are no tensors if no node selects such items."""
+        if tensors:
+            self.selections.append((operator, {name: copy_leaf(tensor) for name, tensor in tensors.items()}))
+
+    @contextlib.contextmanager
+    def record(self) -> Iterator[None]:
+        """Record the calls in the block.
+
+        For many boxes, torchvision suppresses those of each class separately, but not in an exported model, which moves
+        the boxes of each class. These calls are recorded as one.
+        """
+        boxes: Any = sys.modules.get("torchvision.ops.boxes")
+        separate: Any = getattr(boxes, "_batched_nms_vanilla", None)
+
+        def suppress(dets: Any, scores: Any, classes: Any, iou_threshold: float) -> Any:
+            self._is_paused = True
+            try:
+                kept = separate(dets, scores, classes, iou_threshold)
+            finally:
+                self._is_paused = False
+            moved = dets + (classes.to(dets) * (dets.max() + 1))[:, None]
+            self.add("NonMaxSuppression", {"boxes": moved, "scores": scores, "indices": kept})
+            return kept
+
+        if separate is not None:
+            boxes._batched_nms_vanilla = suppress
+        try:
+            with self:
+                yield
+        finally:
+            if separate is not None:
+                boxes._batched_nms_vanilla = separate
+
+
+def _record_ranking(_: Dict[str, Any], result: Any) -> Tuple[str, Dict[str, Any]]:
+    scores, indices = result
+    return "TopK", {"scores": scores, "indices": indices}
+
+
+def _record_suppression(arguments: Dict[str, Any], result: Any) -> Tuple[str, Dict[str, Any]]:
+    return "NonMaxSuppression", {"boxes": arguments["dets"], "scores": arguments["scores"], "indices": result}
+
+
+def _record_extreme(operator: str, arguments: Dict[str, Any], result: Any) -> Tuple[str, Dict[str, Any]]:
+    scores, axis, indices = arguments["self"], arguments.get("dim"), result
+    if axis is None:
+        scores, axis, indices = scores.flatten(), 0, indices.flatten()
+    elif not arguments.get("keepdim"):
+        indices = indices.unsqueeze(axis)
+    return operator, {"scores": scores.gather(axis, indices), "indices": indices}
+
+
+def _record_reduction(operator: str, arguments: Dict[str, Any], result: Any) -> Tuple[str, Dict[str, Any]]:
+    """Return the selection of `max` along one axis; nothing for the other kinds of `max`, which select no items."""
+    return operator, {} if isinstance(result, torch.Tensor) else _record_extreme(operator, arguments, result[1])[1]
+
+
+_RECORDS: Dict[str, Callable[[Dict[str, Any], Any], Tuple[str, Dict[str, Any]]]] = {
+    "aten::topk": _record_ranking,
+    "aten::sort": _record_ranking,
+    "aten::argmax": partial(_record_extreme, "ArgMax"),
+    "aten::argmin": partial(_record_extreme, "ArgMin"),
+    "aten::max": partial(_record_reduction, "ArgMax"),
+    "aten::min": partial(_record_reduction, "ArgMin"),
+    "torchvision::nms": _record_suppression,
+}
 
 
 def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, folder: str = "eager") -> List[Wire]:
-    """Return one `CaseResult` per case, followed by the result for the sample.
-
-    If the job requests selections, their values and indices follow the outputs.
-    """
+    """Return one `CaseResult` per case, followed by the result for the sample, with selections if requested."""
     feeds: List[eager.Feed] = [("case " + case["name"], partial(read_case, call, case, names)) for case in job["cases"]]
     feeds.append(("the source's sample", call.sample))
+    recorders: List[_SelectionRecorder] = []
 
     def compute(tensors: List[Any]) -> List[Any]:
-        """Return the arrays in the module's result, flattened without None, as in the export."""
-        recorder = _SelectionRecorder() if job.get("selections") else None
-        with torch.no_grad(), _restore_buffers(call.module), recorder or contextlib.nullcontext():
-            returned = call.with_tensors(tensors).run()
+        """Return the arrays in the module's result, flattened without None, as in the export; then the selections."""
+        recorder = _SelectionRecorder()
+        with torch.no_grad(), _restore_buffers(call.module):
+            with recorder.record() if job.get("selections") else contextlib.nullcontext():
+                returned = call.with_tensors(tensors).run()
         leaves = [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
-        leaves += recorder.results if recorder is not None else []
+        leaves += [tensor for _, selected in recorder.selections for tensor in selected.values()]
+        recorders.append(recorder)
         # Runtimes' outputs in bfloat16 are also stored as float32.
         return [to_numpy(leaf.float() if leaf.dtype == torch.bfloat16 else leaf) for leaf in leaves]
 
-    return eager.run_feeds(job, feeds, compute, folder, phase)
+    results = eager.run_feeds(job, feeds, compute, folder, phase)
+    for result, recorder in zip([it for it in results if it["failure"] is None], recorders):  # noqa: B905
+        _divide_outputs(result, recorder.selections)
+    return results
+
+
+def _divide_outputs(result: Wire, selections: Sequence[Tuple[str, Dict[str, Any]]]) -> None:
+    """Divide the written tensors of a result into outputs and selections."""
+    paths = result["outputs"]
+    added = paths[len(paths) - sum(len(tensors) for _, tensors in selections) :]
+    result["outputs"] = paths[: len(paths) - len(added)]
+    following = iter(added)
+    divided = [{"operator": operator, **dict(zip(tensors, following))} for operator, tensors in selections]  # noqa: B905
+    result["selections"] = [it for it in divided if None not in it.values()]
 
 
 def run_cases_in_float64(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase) -> List[Wire]:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import onnx
 import pytest
 
 from onnxgate.core.findings import IncompleteCheck, Stage
-from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Observation, Unavailable
+from onnxgate.core.jobs import (
+    CaseResult,
+    Completed,
+    Export,
+    ExportResult,
+    InputCase,
+    Observation,
+    SourceSelection,
+    Unavailable,
+)
 from onnxgate.evidence.parity import SELECTED, find_mismatches
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, SourceRuns
 from onnxgate.gate.execution.parity.replayed_selections import ReplayedComparison
@@ -40,6 +51,23 @@ TWO = DETECTOR.replace("z = Gather", "high = Add(x, one)  w, j = TopK<axis = 0>(
 WRONG_SCORES = DETECTOR.replace("{1.0}", "{1.1}")
 WRONG_BOXES = DETECTOR.replace("Neg(z)", "Exp(z)")
 SMALLEST = DETECTOR.replace("<axis = 0>", "<axis = 0, largest = 0>")
+SUPPRESSING = """g (float[6] x, float[6, 2] boxes) => (float[n, 2] y) {
+  zero = Constant<value = int64 {0}>()  one = Constant<value = float {1.0}>()
+  size = Constant<value_ints = [1, 6, 4]>()  row = Constant<value_ints = [1, 1, 6]>()
+  n = Size(x)  is_empty = Equal(n, zero)
+  kept = If(is_empty)<
+    then_branch = none () => (int64[m] k) { k = Constant<value = int64[0] {}>() },
+    else_branch = some () => (int64[m] k) {
+      scaled = Mul(boxes, one)  high = Add(scaled, one)  corners = Concat<axis = 1>(scaled, high)
+      all = Reshape(corners, size)  scores = Reshape(x, row)
+      most = Constant<value_ints = [9]>()  least = Constant<value_floats = [0.5]>()
+      chosen = NonMaxSuppression(all, scores, most, least)
+      last = Constant<value_ints = [2]>()  gathered = Gather<axis = 1>(chosen, last)
+      axes = Constant<value_ints = [1]>()  k = Squeeze(gathered, axes)
+    }>
+  z = Gather(boxes, kept)  y = Neg(z) }"""
+Operator = Literal["TopK", "NonMaxSuppression", "ArgMax", "ArgMin"]
+NUMBERS = itertools.count()
 SCORES = np.array([1, 1, 1, 0, 1, 1], np.float32)
 BOXES = np.arange(12, dtype=np.float32).reshape(6, 2)
 RUNTIME = LockedRuntime(engine="onnxruntime", release="1.31.1", python="3.11")
@@ -54,17 +82,32 @@ def run_source(folder: Path, *selected: list[int], is_reversed: bool = False) ->
 
     If `is_reversed`, the source makes the selections in reverse order, and the scores of the second one are larger.
     """
-    pairs = [(SCORES[indices] + number * is_reversed, np.array(indices)) for number, indices in enumerate(selected)]
-    arrays = [-BOXES[selected[0]]]
-    for pair in reversed(pairs) if is_reversed else pairs:
-        arrays += pair
-    paths = [str(folder / f"source{number}.npy") for number in range(len(arrays))]
-    for path, array in zip(paths, arrays, strict=True):
-        np.save(path, array)
-    return Completed(result=ExportResult(model=None, eager=(CaseResult(outputs=tuple(paths)),)))
+    numbered = [*enumerate(selected)]
+    records = [
+        record(folder, "TopK", scores=SCORES[indices] + number * is_reversed, indices=np.array(indices))
+        for number, indices in (reversed(numbered) if is_reversed else numbered)
+    ]
+    return answer(folder, -BOXES[selected[0]], *records)
 
 
-def compare(folder: Path, text: str, answer: Observation, model: ParityModel = MODEL) -> ParityEvidence:
+def record(folder: Path, operator: Operator, **arrays: Any) -> SourceSelection:
+    """Write the arrays of a selection of the source."""
+    folder = folder / f"selection{next(NUMBERS)}"
+    folder.mkdir()
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return SourceSelection(operator=operator, **{name: str(folder / f"{name}.npy") for name in arrays})
+
+
+def answer(folder: Path, output: Any, *selections: SourceSelection) -> Observation:
+    """Return a result of the source."""
+    path = folder / "source.npy"
+    np.save(path, output)
+    result = CaseResult(outputs=(str(path),), selections=selections)
+    return Completed(result=ExportResult(model=None, eager=(result,)))
+
+
+def compare(folder: Path, text: str, sourced: Observation, model: ParityModel = MODEL) -> ParityEvidence:
     """Compare a model whose boxes are undecided with its source."""
     session = Session(folder)
     path, inputs = folder / "m.onnx", {"x": str(folder / "x.npy"), "boxes": str(folder / "boxes.npy")}
@@ -79,10 +122,10 @@ def compare(folder: Path, text: str, answer: Observation, model: ParityModel = M
     export = Export(source="m.py:build", output="", folder="", opset=None, ir_version_max=None)
     comparison = ReplayedComparison(
         extra,
-        SourceRuns(export, None, (case,), lambda job: answer, extra.create_folder),
+        SourceRuns(export, None, (case,), lambda job: sourced, extra.create_folder),
         lambda it, replayed: collect_evidence(it, replayed.runs, replayed.eager, ()),
     )
-    return comparison.compare(model, path, onnx.load(path), (ran,), (UNDECIDED, OTHER))
+    return comparison.compare(model, path, onnx.load(path), (ran,), (UNDECIDED, OTHER))[0]
 
 
 @pytest.mark.parametrize("others", [(), ([4, 5, 1],)])
@@ -136,6 +179,64 @@ def test_other_selections_may_differ(text: str, is_decided: bool, tmp_path: Path
 
     assert is_decided == bool(comparisons)
     assert is_decided == (UNDECIDED not in reasons)
+
+
+@pytest.mark.parametrize(("error", "is_right"), [("{0, 0, 0}", True), ("{0, 9, 0}", False), ("{0, 0.01, 0}", False)])
+def test_an_argmax_is_replayed(error: str, is_right: bool, tmp_path: Path) -> None:
+    """If the source records all selections, one different item is a mismatch."""
+    ranking = record(tmp_path, "TopK", scores=SCORES[[4, 5, 1]], indices=np.array([4, 5, 1]))
+    extreme = record(tmp_path, "ArgMax", scores=SCORES[[2]], indices=np.array([2]))
+    sourced = answer(tmp_path, 2 - BOXES[[4, 5, 1]], ranking, extreme)
+    (comparison,), _ = compare(tmp_path, ARGMAX.replace("{0, 0, 0}", error), sourced)
+
+    assert is_right == (not find_mismatches(comparison))
+
+
+def suppress(folder: Path, *kept: int) -> Observation:
+    """Return a result of a source that keeps these boxes; scores that are equal allow several results."""
+    arrays = {"boxes": np.concatenate([BOXES, BOXES + 1], axis=1), "scores": SCORES, "indices": np.array(kept)}
+    return answer(folder, -BOXES[[*kept]], record(folder, "NonMaxSuppression", **arrays))
+
+
+@pytest.mark.parametrize(
+    ("change", "compared"),
+    [
+        ((), set()),
+        (("y = Neg(z)", "y = Exp(z)"), {""}),
+        (("float {1.0}", "float {1.01}"), {"all"}),
+        (("value_ints = [9]", "value_ints = [5]"), {"chosen"}),
+    ],
+)
+def test_suppressions_in_a_branch_are_replayed(
+    change: tuple[str, str] | tuple[()], compared: set[str], tmp_path: Path
+) -> None:
+    """Faults before, in and after `batched_nms`, which is exported as an `If` node, are found."""
+    text = SUPPRESSING.replace(*change) if change else SUPPRESSING
+    (comparison,), reasons = compare(tmp_path, text, suppress(tmp_path, 5, 4, 2, 1, 0, 3))
+    mismatches = find_mismatches(comparison)
+
+    assert UNDECIDED not in reasons
+    assert compared == {mismatch.compared for mismatch in mismatches}
+    assert all((mismatch.note == SELECTED) == bool(mismatch.compared) for mismatch in mismatches)
+
+
+def test_wrong_suppressions_are_described(tmp_path: Path) -> None:
+    """The mismatch counts the boxes that the model's limits exclude."""
+    text = SUPPRESSING.replace("value_ints = [9]", "value_ints = [5]")
+    (comparison,), _ = compare(tmp_path, text, suppress(tmp_path, 5, 4, 2, 1, 0, 3))
+    (mismatch,) = find_mismatches(comparison)
+
+    assert ("differing items", 1.0) == (mismatch.metric, mismatch.value)
+    assert mismatch.detail == "6 boxes are listed (limit 5); 1 of 6 items differ"
+
+
+def test_a_source_that_does_not_suppress_changes_nothing(tmp_path: Path) -> None:
+    """A condition with another value, or a source without this call, leaves the outputs undecided."""
+    other = SUPPRESSING.replace("int64 {0}", "int64 {6}")
+    (tmp_path / "other").mkdir()
+
+    assert compare(tmp_path, SUPPRESSING, answer(tmp_path, -BOXES)) == ((), (UNDECIDED, OTHER))
+    assert compare(tmp_path / "other", other, suppress(tmp_path, 5, 4)) == ((), (UNDECIDED, OTHER))
 
 
 @pytest.mark.parametrize("selected", [([4, 5], [1, 2]), ([4],), ([4, 5, 1],)])
