@@ -33,12 +33,17 @@ class ReplayedSelection:
     indices: str  # the indices that the node selects in the unmodified model
     replayed: str  # input with the indices; for `ArgMax` with the reduced axis
     values: str  # the scores at these indices; for `NonMaxSuppression` all scores
-    own: str = ""  # the highest scores, as the node selects them; "" for `NonMaxSuppression`
+    own: str  # the highest scores, as the node selects them; not for `NonMaxSuppression`
     axis: int = -1
     keepdims: bool = True  # `ArgMax` and `ArgMin`: whether the indices have the reduced axis
     boxes: str = ""  # `NonMaxSuppression`: the value that contains all boxes
     flat_boxes: str = ""  # the boxes with the shape (boxes, 4)
     limits: tuple[str, ...] = ()  # `NonMaxSuppression`: values with the number of boxes and the thresholds
+
+    @property
+    def own_indices(self) -> str:
+        """The indices that the node selects in the model with replayed selections."""
+        return f"{self.own} indices"
 
     @property
     def added(self) -> dict[str, Literal["scores", "boxes"]]:
@@ -84,6 +89,7 @@ def _describe_selection(node: NodeProto, number: int) -> ReplayedSelection | Non
                 indices=node.output[0],
                 replayed=replayed,
                 values=values,
+                own=own,
                 boxes=boxes,
                 flat_boxes=f"onnxgate:boxes {number}",
                 limits=(*limits, "", "", "")[:3],
@@ -157,17 +163,19 @@ def _save_copy(copy: ModelProto, proto: ModelProto, model: Path, folder: Path) -
 
 def _create_nodes(node: NodeProto, selection: ReplayedSelection, opset: int) -> Iterator[NodeProto]:
     """Yield the nodes that replace a selecting node."""
-    make, own_indices, replayed = onnx.helper.make_node, f"{selection.own} indices", selection.replayed
+    make, own_indices, replayed = onnx.helper.make_node, selection.own_indices, selection.replayed
+    own, scores = NodeProto(), selection.scores
+    own.CopyFrom(node)
     if selection.operator == "NonMaxSuppression":
         flattened = {selection.flat_boxes: (selection.boxes, [-1, 4]), selection.values: (selection.scores, [-1])}
         for flat, (value, shape) in flattened.items():
             yield _create_constant(f"{flat} shape", shape)
             yield make("Reshape", [value, f"{flat} shape"], [flat])
+        own.output[:] = [own_indices]  # no value depends on it
+        yield own
         yield make("Identity", [replayed], [selection.indices])
         return
     gather, axis = "GatherElements", selection.axis
-    own, scores = NodeProto(), selection.scores
-    own.CopyFrom(node)
     if selection.operator == "TopK":
         own.output[:] = [selection.own, own_indices]
         yield own

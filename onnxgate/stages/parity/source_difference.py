@@ -6,7 +6,7 @@ exported program, whose values have the names that the exporter also writes to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,8 +74,15 @@ def match_fresh_export(committed: ModelProto, model: Path, path: Path) -> FreshE
     except (OSError, UnreadableModel):
         return None
     matching = GraphComparison(ModelView(committed), model, view, path)
-    names = matching.values | _match_changed_nodes(committed, view.proto, matching.values)
+    names = _match_outputs(committed, view.proto) | matching.values
+    names |= _match_changed_nodes(committed, view.proto, matching.values)
     return FreshExport(path, view.proto, names, tuple(matching.weights))
+
+
+def _match_outputs(committed: ModelProto, fresh: ModelProto) -> dict[str, str]:
+    """Match outputs by position: a node that was added before an output does not match any node."""
+    outputs, others = ([value.name for value in proto.graph.output] for proto in (committed, fresh))
+    return dict(zip(outputs, others, strict=True)) if len(outputs) == len(others) else {}
 
 
 def _match_changed_nodes(committed: ModelProto, fresh: ModelProto, matched: Mapping[str, str]) -> dict[str, str]:
@@ -141,15 +148,45 @@ def create_fresh_export(source: jobs.Export, submit: SubmitToolchainJob, folder:
             return None
 
 
+@dataclass(frozen=True, slots=True)
+class SourceProgram:
+    """The exported program of a source, which runs in the toolchain and writes its values to the new `folder`."""
+
+    source: jobs.Export
+    submit: SubmitToolchainJob
+    folder: Path
+
+    def trace(self, case: jobs.InputCase, names: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
+        """Run the program, and return the files with its values of these names.
+
+        Raises:
+            SearchError: the program does not run.
+        """
+        self.folder.mkdir(parents=True)
+        trace = jobs.Trace(
+            source=self.source.source,
+            folder=self.source.folder,
+            opset=self.source.opset,
+            case=case,
+            names=tuple(names),
+            outputs=tuple(outputs),
+            output=str(self.folder),
+            limit_bytes=MAX_TRACE_BYTES,
+            committed=self.source.committed,
+        )
+        return _require_values(self.submit(trace))
+
+
 def search_program_values(
-    source: jobs.Export,
-    submit: SubmitToolchainJob,
+    program: SourceProgram,
     side: SearchSide,
     fresh: FreshExport | None,
     output: str,
-    folder: Path,
+    added: Collection[str] = (),
 ) -> DifferenceOrigin | None:
     """Find where an output begins to differ from the exported program of the source, by comparing values by name.
+
+    The program has no inputs and outputs of the names in `added`.
 
     Raises:
         SearchError: the search failed.
@@ -157,19 +194,9 @@ def search_program_values(
     """
     own_names = {name: name for node in side.proto.graph.node for name in node.output if name}
     names, exported = (fresh.names, fresh.proto) if fresh is not None else (own_names, side.proto)
-    folder.mkdir(parents=True)
-    trace = jobs.Trace(
-        source=source.source,
-        folder=source.folder,
-        opset=source.opset,
-        case=side.case,
-        names=tuple(names.values()),
-        outputs=tuple(value.name for value in exported.graph.output),
-        output=str(folder),
-        limit_bytes=MAX_TRACE_BYTES,
-        committed=source.committed,
-    )
-    values = _require_values(submit(trace))
+    inputs = {name: path for name, path in side.case.inputs.items() if name not in added}
+    outputs = [value.name for value in exported.graph.output if value.name not in added]
+    values = program.trace(msgspec.structs.replace(side.case, inputs=inputs), [*names.values()], outputs)
     reference = {name: Path(values[traced]) for name, traced in names.items() if traced in values}
     if not reference.keys() - {value.name for value in side.proto.graph.output}:
         raise SearchError(

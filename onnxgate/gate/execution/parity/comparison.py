@@ -65,16 +65,13 @@ class OutputComparer:
         nearby = NearbyRuns(self.extra, file, started.cases, model.comparability.half)
         compare = partial(parity_stage.collect_evidence, eager=eager, unusable=unusable, run_nearby=nearby.run)
         model, (comparisons, reasons) = self._compare_runs(model, file, ran, compare, self._source)
+        replayed: ReplayedRuns | None = None
         if eager is None:
             saturated = SaturatedComparison(self.extra, self._compare_values)
             more, reasons = saturated.compare(model, file, self.reading.proto, ran, reasons)
         else:
-            (more, reasons), _ = self._compare_replayed(model, ran, reasons)
-        comparisons = (*comparisons, *more)
-        unfound: tuple[IncompleteCheck, ...] = ()
-        if any(map(find_mismatches, comparisons)):
-            searched = create_searched_model(self.settings, started, ran, model.masks)
-            comparisons, unfound = MismatchSearch(self.extra, self.run_in_toolchain).locate(searched, comparisons)
+            (more, reasons), replayed = self._compare_replayed(model, ran, reasons)
+        comparisons, unfound = self._locate(model, ran, comparisons, more, replayed)
         widened, limited = self._compare_widened(model, comparisons)
         quantized = QuantizedModel(started.prepared.planned.model, self.reading, started.cases)
         with_float, unlike = FloatComparison(self.settings.project, self.extra).compare(quantized, model, ran)
@@ -87,6 +84,29 @@ class OutputComparer:
             skipped=(*skipped, *(reason for reason in reasons if reason.by_design)),
             measured=tuple(figure for comparison in comparisons for figure in report_measurements(comparison)),
         )
+
+    def _locate(
+        self,
+        model: ParityModel,
+        ran: Sequence[ObservedRun],
+        comparisons: Sequence[Comparison],
+        more: Sequence[Comparison],
+        replayed: ReplayedRuns | None,
+    ) -> ParityEvidence:
+        """Add the origin to each mismatch; `more` comparisons are those of `replayed` runs if there are any."""
+        if not any(map(find_mismatches, (*comparisons, *more))):
+            return (*comparisons, *more), ()
+        search = MismatchSearch(self.extra, self.run_in_toolchain)
+        searched = create_searched_model(self.settings, self.started, ran, model.masks)
+        listing = [it for it in comparisons if lists_other_items(it)]
+        comparison = self._create_replayed_comparison(model)
+        if listing and replayed is None and comparison is not None:
+            replayed = comparison.run(self._file, self.reading.proto, ran)
+        if replayed is None:
+            return search.locate(searched, (*comparisons, *more))
+        located, unfound = search.locate(searched, [it for it in comparisons if it not in listing])
+        others, also_unfound = search.locate(searched.select_as_source(replayed), (*listing, *more))
+        return (*located, *others), (*unfound, *also_unfound)
 
     @property
     def _file(self) -> Path:
@@ -175,6 +195,14 @@ class OutputComparer:
     ) -> tuple[ParityEvidence, ReplayedRuns | None]:
         """Compare unstable ranked outputs after selecting the same items as the source; also return the runs."""
 
+        comparison = self._create_replayed_comparison(model)
+        if comparison is None:
+            return ((), reasons), None
+        return comparison.compare(model, self._file, self.reading.proto, ran, reasons)
+
+    def _create_replayed_comparison(self, model: ParityModel) -> ReplayedComparison | None:
+        """Return the comparison after selecting the same items as the source; None if this is not possible."""
+
         def compare_runs(model: ParityModel, replayed: ReplayedRuns) -> ParityEvidence:
             nearby = NearbyRuns(self.extra, replayed.path, replayed.cases, model.comparability.half)
             compare = partial(parity_stage.collect_evidence, eager=replayed.eager, unusable=(), run_nearby=nearby.run)
@@ -183,10 +211,9 @@ class OutputComparer:
             return ((), ()) if is_unknown else evidence
 
         source = self._source
-        if source is None:
-            return ((), reasons), None
-        comparison = ReplayedComparison(self.extra, source, compare_runs)
-        return comparison.compare(model, self._file, self.reading.proto, ran, reasons)
+        if source is None or model.comparability.quantized:
+            return None
+        return ReplayedComparison(self.extra, source, compare_runs)
 
     def _compare_widened(self, model: ParityModel, comparisons: Sequence[Comparison]) -> ParityEvidence:
         """Compare a float16 model with its source without most rounding, unless they already differ."""
@@ -233,6 +260,12 @@ def exceeds_default(comparison: Comparison) -> bool:
         mismatch.bound_from == "type" and mismatch.metric in metrics and mismatch.bound > 0
         for mismatch in find_mismatches(comparison)
     )
+
+
+def lists_other_items(comparison: Comparison) -> bool:
+    """Return whether ranked outputs differ from the source."""
+    mismatches = find_mismatches(comparison)
+    return comparison.pair == "source" and any(mismatch.metric == "differing items" for mismatch in mismatches)
 
 
 def is_faint(comparison: Comparison) -> bool:

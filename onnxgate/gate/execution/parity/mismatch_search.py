@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,9 +27,11 @@ from onnxgate.evidence.parity import (
     find_worst,
 )
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
+from onnxgate.gate.execution.parity.replayed_selections import ReplayedRuns
 from onnxgate.gate.execution.started_models import StartedModel
 from onnxgate.gate.request import ExecutionSettings
 from onnxgate.model.reading.structure import read_structure
+from onnxgate.numerics.first_difference import NO_DISTANCE, Distance
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity.first_difference import (
     DifferenceOrigin,
@@ -42,6 +45,7 @@ from onnxgate.stages.parity.first_difference import (
 from onnxgate.stages.parity.output_comparison import CaseOutput, OutputMask
 from onnxgate.stages.parity.source_difference import (
     NoFirstNodeError,
+    SourceProgram,
     create_fresh_export,
     describe_differing_weight,
     match_fresh_export,
@@ -78,6 +82,19 @@ class SearchedModel:
     fresh: Path | None  # export of this check
     source: Export | None  # export job of this check
     masks: Mapping[CaseOutput, OutputMask] = field(default_factory=dict)
+    replayed: ReplayedRuns | None = None  # runs that selected the same items as the source
+
+    def select_as_source(self, replayed: ReplayedRuns) -> SearchedModel:
+        """Return the copy of the model that selected the same items as the source.
+
+        Raises:
+            OSError: the copy cannot be read.
+        """
+        cases = {case.name: case for case in replayed.cases}
+        proto = read_structure(replayed.path)
+        return dataclasses.replace(
+            self, absolute=replayed.path, proto=proto, cases=cases, eager=replayed.eager, replayed=replayed
+        )
 
 
 def create_searched_model(
@@ -182,6 +199,8 @@ class MismatchSearch:
         begun, detail = None, ""
         with suppress(NoFirstNodeError):
             begun, detail = self._against_source(model, comparison, side, mismatch, output)
+        if begun is None and model.replayed is not None:
+            return _find_selecting_node(model, model.replayed, mismatch), ""
         if begun is None:
             raise SearchError(f"the scores `{output}` do not differ, but other items are selected by them")
         return begun, detail
@@ -193,6 +212,8 @@ class MismatchSearch:
         if model.source is None:
             raise SearchError("intermediate values of the source are not available")
         path = model.fresh or create_fresh_export(model.source, self.run_in_toolchain, self.extra.place())
+        if path and model.replayed is not None:
+            path = model.replayed.replay(path, self.extra.place())
         fresh = match_fresh_export(model.proto, model.absolute, path) if path else None
         if fresh is not None:
             exported = dataclasses.replace(model, absolute=fresh.path, proto=fresh.proto)
@@ -200,7 +221,9 @@ class MismatchSearch:
             if mismatch.note == SELECTED or _is_fresh_export_nearer(right, side, model, mismatch, output):
                 begun = search_origin(side, fresh.reference(right), fresh.names, [output], exact=True)
                 return begun, describe_differing_weight(fresh, model.proto, model.absolute, begun)
-        return search_program_values(model.source, self.run_in_toolchain, side, fresh, output, self.extra.place()), ""
+        added = model.replayed.added if model.replayed is not None else frozenset[str]()
+        program = SourceProgram(model.source, self.run_in_toolchain, self.extra.place())
+        return search_program_values(program, side, fresh, output, added), ""
 
     def _side(self, model: SearchedModel, runtime: str, level: str, case: str) -> SearchSide:
         optimization: Optimization = "all" if level == "all" else "disabled"
@@ -209,6 +232,14 @@ class MismatchSearch:
             return self.extra.start(runtime, at, (fed,), optimization, JobLimits(time_s=JOB_TIME_S)).answer.result()
 
         return SearchSide(model.absolute, model.proto, model.cases[case], run, self.extra.place())
+
+
+def _find_selecting_node(model: SearchedModel, replayed: ReplayedRuns, mismatch: Difference) -> DifferenceOrigin:
+    """Return the node that selects other items than the source, although its scores are equal."""
+    selection = next(it for it in replayed.selections if mismatch.compared in (it.scores, it.boxes, it.indices))
+    nodes = enumerate(model.proto.graph.node)
+    node = next(index for index, node in nodes if {selection.own_indices}.issubset(node.output))
+    return DifferenceOrigin(node, selection.indices, NO_DISTANCE, Distance(mismatch.value, math.inf))
 
 
 def _is_fresh_export_nearer(

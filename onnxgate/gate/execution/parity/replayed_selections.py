@@ -79,6 +79,11 @@ class ReplayedRuns:
     eager: Mapping[str, CaseResult]
     wrong: Mapping[str, Sequence[WrongSuppression]]  # by case
 
+    @property
+    def added(self) -> frozenset[str]:
+        """Names of the inputs and outputs that the source does not have."""
+        return frozenset(name for it in self.selections for name in (it.replayed, *it.added))
+
     def replay(self, model: Path, folder: Path) -> Path | None:
         """Write a copy of another export of the model with the same selections; None if it has others.
 
@@ -122,10 +127,7 @@ class ReplayedComparison:
         outputs = [name for ranked in model.ranked for name in ranked.axes]
         if model.comparability.quantized or not _list_replaced(reasons, outputs, (ILL_CONDITIONED, UNSTABLE)):
             return unchanged, None
-        try:
-            replayed = self._run(path, proto, ran)
-        except (OSError, NoOutputsError, UnmeasurableError):
-            replayed = None
+        replayed = self.run(path, proto, ran)
         if replayed is None:
             return unchanged, None
         selections, others = replayed.selections, count_other_selections(replayed.original.proto, replayed.selections)
@@ -142,6 +144,13 @@ class ReplayedComparison:
         notes = dict.fromkeys(map(names.rename_in_note, missing))
         evidence = tuple(map(names.rename, comparisons)), (*left, _describe(model, outputs), *notes)
         return evidence, replayed
+
+    def run(self, path: Path, proto: ModelProto, ran: Sequence[ObservedRun]) -> ReplayedRuns | None:
+        """Repeat the completed runs with the selections of the source; None if this is not possible."""
+        try:
+            return self._run(path, proto, ran)
+        except (OSError, NoOutputsError, UnmeasurableError):
+            return None
 
     def _run(self, path: Path, proto: ModelProto, ran: Sequence[ObservedRun]) -> ReplayedRuns | None:
         """Repeat the completed runs with the selections of the source; None if these do not fit the model.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,9 +22,10 @@ from onnxgate.core.jobs import (
     SourceSelection,
     Unavailable,
 )
-from onnxgate.evidence.parity import SELECTED, find_mismatches
+from onnxgate.evidence.parity import SELECTED, FirstDifference, find_mismatches
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, SourceRuns
-from onnxgate.gate.execution.parity.replayed_selections import ReplayedComparison
+from onnxgate.gate.execution.parity.mismatch_search import MismatchSearch, SearchedModel
+from onnxgate.gate.execution.parity.replayed_selections import ReplayedComparison, ReplayedRuns
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.ranked_outputs import RankedOutputs
 from onnxgate.project.lock.types import LockedRuntime
@@ -107,7 +109,23 @@ def answer(folder: Path, output: Any, *selections: SourceSelection) -> Observati
     return Completed(result=ExportResult(model=None, eager=(result,)))
 
 
+@dataclass(frozen=True)
+class Result:
+    """Comparisons with the source, with what the search for the first node needs."""
+
+    evidence: ParityEvidence
+    replayed: ReplayedRuns | None
+    extra: ExtraRuns
+    source: SourceRuns
+    path: Path
+
+
 def compare(folder: Path, text: str, sourced: Observation, model: ParityModel = MODEL) -> ParityEvidence:
+    """Compare a model whose boxes are undecided with its source."""
+    return compare_runs(folder, text, sourced, model).evidence
+
+
+def compare_runs(folder: Path, text: str, sourced: Observation, model: ParityModel = MODEL) -> Result:
     """Compare a model whose boxes are undecided with its source."""
     session = Session(folder)
     path, inputs = folder / "m.onnx", {"x": str(folder / "x.npy"), "boxes": str(folder / "boxes.npy")}
@@ -120,12 +138,33 @@ def compare(folder: Path, text: str, sourced: Observation, model: ParityModel = 
     ran = ObservedRun(PLANNED.name, job, session.submit(PLANNED, job, None).result())
     extra = ExtraRuns({PLANNED.name: PLANNED}, session.submit, session.place)
     export = Export(source="m.py:build", output="", folder="", opset=None, ir_version_max=None)
+    source = SourceRuns(export, (case,), lambda job: sourced, extra.create_folder)
     comparison = ReplayedComparison(
-        extra,
-        SourceRuns(export, None, (case,), lambda job: sourced, extra.create_folder),
-        lambda it, replayed: collect_evidence(it, replayed.runs, replayed.eager, ()),
+        extra, source, lambda it, replayed: collect_evidence(it, replayed.runs, replayed.eager, ())
     )
-    return comparison.compare(model, path, onnx.load(path), (ran,), (UNDECIDED, OTHER))[0]
+    evidence, replayed = comparison.compare(model, path, onnx.load(path), (ran,), (UNDECIDED, OTHER))
+    return Result(evidence, replayed, extra, source, path)
+
+
+def locate(result: Result, fresh: str) -> FirstDifference | None:
+    """Search for the first node that differs from a new export of the source."""
+    onnx.save(parse(fresh), result.path.with_name("fresh.onnx"))
+    searched = SearchedModel(
+        path="m.onnx",
+        absolute=result.path,
+        proto=onnx.load(result.path),
+        root=result.path.parent,
+        folder=result.path.parent,
+        cases={},
+        eager=None,
+        fresh=result.path.with_name("fresh.onnx"),
+        source=result.source.job,
+    )
+    assert result.replayed is not None
+    search = MismatchSearch(result.extra, lambda job: Unavailable(reason="there is no toolchain"))
+    (located,), unfound = search.locate(searched.select_as_source(result.replayed), result.evidence[0])
+    assert (located.first is None) == bool(unfound)
+    return located.first
 
 
 @pytest.mark.parametrize("others", [(), ([4, 5, 1],)])
@@ -237,6 +276,48 @@ def test_a_source_that_does_not_suppress_changes_nothing(tmp_path: Path) -> None
 
     assert compare(tmp_path, SUPPRESSING, answer(tmp_path, -BOXES)) == ((), (UNDECIDED, OTHER))
     assert compare(tmp_path / "other", other, suppress(tmp_path, 5, 4)) == ((), (UNDECIDED, OTHER))
+
+
+@pytest.mark.parametrize(
+    ("text", "operator", "output"),
+    [
+        (WRONG_SCORES, "Mul", "scores"),
+        (WRONG_BOXES, "Exp", "y"),
+        (SMALLEST, "TopK", "i"),
+        (DETECTOR.replace("y = Neg(z)", "a = Neg(z) y = Exp(a)"), "Exp", "y"),
+    ],
+)
+def test_the_first_node_is_found_with_the_same_items(text: str, operator: str, output: str, tmp_path: Path) -> None:
+    """A new export selects other items than the source, so its selections are replayed, too."""
+    result = compare_runs(tmp_path, text, run_source(tmp_path, [4, 5]))
+    first = locate(result, DETECTOR)
+
+    assert first is not None
+    assert (operator, output) == (first.operator, first.output)
+
+
+@pytest.mark.parametrize(
+    ("change", "operator"),
+    [
+        (("y = Neg(z)", "y = Exp(z)"), "Exp"),
+        (("Add(scaled, one)", "Sub(scaled, one)"), "Sub"),
+        (("value_ints = [9]", "value_ints = [5]"), "NonMaxSuppression"),
+    ],
+)
+def test_the_first_node_is_found_in_a_branch(change: tuple[str, str], operator: str, tmp_path: Path) -> None:
+    """Nodes in the branch that suppresses boxes are compared, too."""
+    result = compare_runs(tmp_path, SUPPRESSING.replace(*change), suppress(tmp_path, 5, 4, 2, 1, 0, 3))
+    first = locate(result, SUPPRESSING)
+
+    assert first is not None
+    assert operator == first.operator
+
+
+def test_another_export_may_select_otherwise(tmp_path: Path) -> None:
+    """If a new export has no node with the same selection, the first node is not searched in it."""
+    result = compare_runs(tmp_path, WRONG_BOXES, run_source(tmp_path, [4, 5]))
+
+    assert locate(result, DETECTOR.replace("v, i = ", "v, other = ").replace("boxes, i", "boxes, other")) is None
 
 
 @pytest.mark.parametrize("selected", [([4, 5], [1, 2]), ([4],), ([4, 5, 1],)])
