@@ -93,7 +93,10 @@ def test_a_suppressing_branch_is_inlined(tmp_path: Path) -> None:
     boxes, scores = np.random.default_rng(0).random((1, 5, 4), np.float32), np.zeros((1, 1, 5), np.float32)
     feeds = {"boxes": boxes, "scores": scores}
 
+    made = [name for node in inlined.proto.graph.node for name in node.output]
+
     assert inlined.conditions == {"is_empty": False}
+    assert len(made) == len(set(made))
     assert "If" not in {node.op_type for node in inlined.proto.graph.node}
     assert np.array_equal(*(ReferenceEvaluator(str(it)).run(["y"], feeds)[0] for it in (path, inlined.path)))
 

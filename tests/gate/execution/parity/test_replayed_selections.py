@@ -146,8 +146,8 @@ def compare_runs(folder: Path, text: str, sourced: Observation, model: ParityMod
     return Result(evidence, replayed, extra, source, path)
 
 
-def locate(result: Result, fresh: str) -> FirstDifference | None:
-    """Search for the first node that differs from a new export of the source."""
+def locate(result: Result, fresh: str) -> tuple[FirstDifference | None, tuple[str, ...]]:
+    """Search for the first node that differs from a new export of the source; also return why it was not found."""
     onnx.save(parse(fresh), result.path.with_name("fresh.onnx"))
     searched = SearchedModel(
         path="m.onnx",
@@ -163,8 +163,7 @@ def locate(result: Result, fresh: str) -> FirstDifference | None:
     assert result.replayed is not None
     search = MismatchSearch(result.extra, lambda job: Unavailable(reason="there is no toolchain"))
     (located,), unfound = search.locate(searched.select_as_source(result.replayed), result.evidence[0])
-    assert (located.first is None) == bool(unfound)
-    return located.first
+    return located.first, tuple(entry.reason for entry in unfound)
 
 
 @pytest.mark.parametrize("others", [(), ([4, 5, 1],)])
@@ -290,7 +289,7 @@ def test_a_source_that_does_not_suppress_changes_nothing(tmp_path: Path) -> None
 def test_the_first_node_is_found_with_the_same_items(text: str, operator: str, output: str, tmp_path: Path) -> None:
     """A new export selects other items than the source, so its selections are replayed, too."""
     result = compare_runs(tmp_path, text, run_source(tmp_path, [4, 5]))
-    first = locate(result, DETECTOR)
+    first, _ = locate(result, DETECTOR)
 
     assert first is not None
     assert (operator, output) == (first.operator, first.output)
@@ -307,7 +306,7 @@ def test_the_first_node_is_found_with_the_same_items(text: str, operator: str, o
 def test_the_first_node_is_found_in_a_branch(change: tuple[str, str], operator: str, tmp_path: Path) -> None:
     """Nodes in the branch that suppresses boxes are compared, too."""
     result = compare_runs(tmp_path, SUPPRESSING.replace(*change), suppress(tmp_path, 5, 4, 2, 1, 0, 3))
-    first = locate(result, SUPPRESSING)
+    first, _ = locate(result, SUPPRESSING)
 
     assert first is not None
     assert operator == first.operator
@@ -316,8 +315,11 @@ def test_the_first_node_is_found_in_a_branch(change: tuple[str, str], operator: 
 def test_another_export_may_select_otherwise(tmp_path: Path) -> None:
     """If a new export has no node with the same selection, the first node is not searched in it."""
     result = compare_runs(tmp_path, WRONG_BOXES, run_source(tmp_path, [4, 5]))
+    other = DETECTOR.replace("v, i = ", "v, other = ").replace("boxes, i", "boxes, other")
+    first, (reason,) = locate(result, other)
 
-    assert locate(result, DETECTOR.replace("v, i = ", "v, other = ").replace("boxes, i", "boxes, other")) is None
+    assert first is None
+    assert reason.endswith("was not found: the exported program of the source could not be run (unavailable)")
 
 
 @pytest.mark.parametrize("selected", [([4, 5], [1, 2]), ([4],), ([4, 5, 1],)])
