@@ -99,7 +99,9 @@ class InputCase(Message, frozen=True, kw_only=True):
     chosen: dict[str, int | float | bool] = {}  # inputs with one value, chosen so that a branch of an `If` node runs
     named: tuple[str, ...] = ()  # inputs in `chosen` that a node compares with their value for equality
     probe: bool = False  # whether the sizes were chosen for a branch, although the model may not support them
-    refused: tuple[str, ...] = ()  # guessed axes of which a search found only one valid size, which is not this one
+    # Guessed axes of which a search found only one valid size, which is not this one. If the case crashes a runtime:
+    # those of which a search found other sizes.
+    refused: tuple[str, ...] = ()
 
 
 class SessionJob(Message, frozen=True, kw_only=True):

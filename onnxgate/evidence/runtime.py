@@ -42,7 +42,9 @@ class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
     leading: tuple[str, ...] = ()  # guessed axes that are the first axis of an input, for which any size should work
     chosen: dict[str, int | float | bool] = {}  # values of inputs that were chosen to reach a branch
     named: tuple[str, ...] = ()  # inputs in `chosen` that a node compares with their value for equality
-    refused: tuple[str, ...] = ()  # guessed axes of which a search found only one valid size, which is not this one
+    # Guessed axes of which a search found only one valid size, which is not this one. If the attempt crashed: those of
+    # which a search found other sizes.
+    refused: tuple[str, ...] = ()
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,11 +159,19 @@ OneHotEncoder of the same releases if `zeros` is 0.
 
 
 def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
-    """Return the attempts to run a model that had the most severe of the `FATAL_OUTCOMES`; empty if none had any."""
+    """Return the attempts to run a model that had the most severe of the `FATAL_OUTCOMES`; empty if none had any.
+
+    Crashes at guessed sizes that other sizes replaced are left out.
+    """
     for outcome in FATAL_OUTCOMES:
-        if attempts := tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome):
+        if attempts := tuple(it for it in runs.attempts if it.outcome == outcome and not is_avoided_crash(it)):
             return attempts
     return ()
+
+
+def is_avoided_crash(attempt: Attempt) -> bool:
+    """Return whether an attempt crashed at guessed sizes, and other cases with other sizes replaced it."""
+    return attempt.outcome == "crashed" and bool(attempt.case.refused)
 
 
 def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:

@@ -245,8 +245,7 @@ def test_single_sizes_of_named_axes(command: Repository, tmp_path: Path) -> None
 
     messages = {it["model"]: it["message"] for it in report["findings"]}
     for replay in report["replays"]:
-        cases = [word for case in replay["cases"] for word in ("--case", case)]
-        again = made.report(replay["model"], "--stage", "runtime", *cases, status=0)
+        again = made.report(replay["model"], "--stage", "runtime", *_select(replay["cases"]), status=0)
         assert {it["model"]: it["message"] for it in again["findings"]} == {replay["model"]: messages[replay["model"]]}
 
     (made.folder / "onnxgate.toml").write_text(
@@ -257,3 +256,38 @@ def test_single_sizes_of_named_axes(command: Repository, tmp_path: Path) -> None
         + '[[model]]\npath = "models/patches.onnx"\nsizes = { h = [56], w = [56] }\n'
     )
     assert made.report("--stage", "runtime", status=0)["findings"] == []
+
+
+# An integer is divided by zero at height 64. Releases before 1.23 do not check the divisor, so the process ends.
+CRASHING = """g (float[batch, 3, h, w] x) => (float[batch, 3, h, w] y) <int64[1] k = {64}, int64[1] n = {96}> {
+    s = Shape<start = 2, end = 3>(x)  d = Sub(s, k)  q = Div(n, d)  f = Cast<to = 1>(q)  y = Mul(x, f) }"""
+
+
+def test_crash_at_a_guessed_size(command: Repository, tmp_path: Path) -> None:
+    """A runtime that crashes at a guessed size runs the model at others; the crash is a warning with these sizes."""
+    made = command.at(tmp_path / "crash")
+    write(made.folder / "models" / "m.onnx", parse(CRASHING))
+    made.write("onnxgate.toml", """models = ["models/*.onnx"]\n[targets.t]\nruntime = "onnxruntime==1.22.1"\n""")
+    commit(made.folder)
+    made.run("lock")
+    report = made.report("--stage", "runtime", status=0)
+    (finding,) = report["findings"]
+    (replay,) = report["replays"]
+    again = made.report("models/m.onnx", "--stage", "runtime", *_select(replay["cases"]), status=0)
+
+    assert report["undecided"] == []
+    assert (finding["rule"], finding["level"], again["findings"]) == ("runtime-crashed", "warning", report["findings"])
+    assert finding["message"] == (
+        "runs at h=8 w=8 but crashes the runtime at h=64 w=96; onnxruntime 1.22.1 ends with SIGFPE"
+    )
+    assert "set `sizes = { h = [8], w = [8] }` for the model" in finding["fix"]
+
+    (made.folder / "onnxgate.toml").write_text(
+        (made.folder / "onnxgate.toml").read_text()
+        + '[[model]]\npath = "models/m.onnx"\nsizes = { h = [8], w = [8] }\n'
+    )
+    assert made.report("--stage", "runtime", status=0)["findings"] == []
+
+
+def _select(cases: list[str]) -> list[str]:
+    return [word for case in cases for word in ("--case", case)]

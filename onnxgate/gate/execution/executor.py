@@ -26,6 +26,7 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.gate.execution import branch_retries, size_search, value_search
 from onnxgate.gate.execution.benchmark import Benchmarks
+from onnxgate.gate.execution.crashed_sizes import CrashLog, list_crashed_cases
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader
 from onnxgate.gate.execution.input_callables import call_inputs
 from onnxgate.gate.execution.parity.comparison import OutputComparer
@@ -70,6 +71,9 @@ from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
     from onnxgate.gate.result_cache import ResultCache
+
+MAX_RESTARTS = 3
+"""Maximum number of searches for sizes that do not crash a runtime."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -232,6 +236,19 @@ class _Executor:
         self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun], generator: CaseGenerator
     ) -> StartedModel:
         """Add the outputs of the source; re-run the model with other inputs if the guessed ones are invalid."""
+        crashes = CrashLog()
+        crashes.add(ran)
+        started = self._replace_inputs(started, reading, ran, generator, crashes)
+        return replace(started, crashes=crashes.list_replaced(started.prepared.fed.cases))
+
+    def _replace_inputs(
+        self,
+        started: StartedModel,
+        reading: ParsedModel,
+        ran: Sequence[ObservedRun],
+        generator: CaseGenerator,
+        crashes: CrashLog,
+    ) -> StartedModel:
         prepared = started.prepared
         if Stage.PARITY not in self._settings.stages:
             eager = self._exporter.run_source(prepared, prepared.fed.cases)
@@ -242,17 +259,32 @@ class _Executor:
             return self._attempt(prepared, planned, generator.try_write(cases, self._folder()))
 
         def attempt_sizes(runtime: str, setting: Mapping[str, int]) -> Sequence[ObservedRun]:
-            return attempt(runtime, generator.plan([setting], probes=False))
+            """Also run the runtimes that crashed at other sizes."""
+            cases, tried = generator.plan([setting], probes=False), list[ObservedRun]()
+            for name in dict.fromkeys((runtime, *crashes.list_runtimes())):
+                tried += attempt(name, cases)
+                if not size_search.has_completed_all(tried):
+                    break
+            crashes.add(tried)
+            return tried
 
         model = prepared.planned.model
         if self._settings.inputs.cases:  # selected cases keep their sizes and values
+            started, ran = self._leave_out_crashes(started, ran, crashes)
             refused = size_search.find_refused_axes(reading, model, ran, started.sourced.eager, attempt_sizes)
-            selected = (msgspec.structs.replace(it, refused=refused.get(it.name, ())) for it in prepared.fed.cases)
+            fed = started.prepared.fed
+            selected = (msgspec.structs.replace(it, refused=refused.get(it.name, ())) for it in fed.cases)
             return self._restart(started, tuple(selected)) if refused else started
-        found = size_search.find_sizes(reading, model, ran, started.sourced.eager, attempt_sizes)
-        if found.settings:
-            started = self._restart(started, generator.try_write(found.list_cases(generator), self._folder()))
-            ran = _collect_runs(started)
+        for _ in range(MAX_RESTARTS):
+            found = size_search.find_sizes(reading, model, ran, started.sourced.eager, attempt_sizes)
+            if found.settings:
+                started = self._restart(started, generator.try_write(found.list_cases(generator), self._folder()))
+                ran = _collect_runs(started)
+            started, ran = self._leave_out_crashes(started, ran, crashes)
+            if not found.settings or not any(map(size_search.list_crashing, ran)):
+                break
+        if any(map(size_search.list_crashing, ran)):
+            return started
         eager, sizes = started.sourced.eager, model.settings.sizes
         if cases := value_search.find_cases(reading.facts, sizes, generator, ran, eager, attempt):
             return self._restart(started, generator.try_write(cases, self._folder()))
@@ -264,6 +296,18 @@ class _Executor:
             others = replaced.get(case.name)
             kept += [case] if others is None else generator.try_write(others, self._folder())
         return self._restart(started, tuple(kept))
+
+    def _leave_out_crashes(
+        self, started: StartedModel, ran: Sequence[ObservedRun], crashes: CrashLog
+    ) -> tuple[StartedModel, Sequence[ObservedRun]]:
+        """Re-run the model without cases that crash a runtime, if other cases have other guessed sizes."""
+        crashes.add(ran)
+        failing = size_search.list_failing(ran, started.sourced.eager)
+        cases = crashes.select_others(started.prepared.fed.cases, failing)
+        if cases == started.prepared.fed.cases:
+            return started, ran
+        started = self._restart(started, cases)
+        return started, _collect_runs(started)
 
     def _attempt(
         self, prepared: PreparedModel, planned: PlannedRuntime, cases: tuple[InputCase, ...]
@@ -334,7 +378,8 @@ class _Executor:
             comparer = OutputComparer(self._settings, started, reading, extra, self._exporter.run)
             steps.append(comparer.compare(ran, runs))
         observed = tuple(run.runtime for run in ran)
-        collected = CollectedModel(started.cases, runs, join_steps(steps), observed)
+        cases = (*started.cases, *list_crashed_cases(started.crashes))
+        collected = CollectedModel(cases, runs, join_steps(steps), observed)
         return collected, [*answers, *self._jobs.take_answers(model)]
 
     def _load_node(self, planned: PlannedRuntime, job: Load) -> Future[Observation]:

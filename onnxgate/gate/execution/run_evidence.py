@@ -65,7 +65,7 @@ class RunEvidence:
         predicted = {planned.name: prepared.runnable.refused_by.get(planned.name, ()) for planned in started.levels}
         optional = {planned.name for planned in started.levels if not planned.required}
         runs, undone = runtime_stage.collect_evidence(
-            model, ran, started.sourced.eager or {}, predicted, nodes.alone, optional
+            model, [*ran, *started.crashes], started.sourced.eager or {}, predicted, nodes.alone, optional
         )
         fed = prepared.fed
         unread: tuple[IncompleteCheck, ...] = ()

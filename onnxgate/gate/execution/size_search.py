@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.findings import runtime_sort_key
-from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
-from onnxgate.gate.execution.size_variations import FoundSizes, VariationSearch
+from onnxgate.core.jobs import CaseResult, Completed, Crashed, Failure, InputCase, RunResult
+from onnxgate.gate.execution.size_variations import CRASH, FoundSizes, VariationSearch
 from onnxgate.inputs.axis_sizes import (
     StateAxes,
     has_declared_name,
@@ -31,7 +31,7 @@ from onnxgate.inputs.size_corrections import Corrections, list_corrections
 from onnxgate.model.facts import Dim, ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import SelectedModel
-from onnxgate.stages.runtime import ObservedRun
+from onnxgate.stages.runtime import CASE_PHASE, ObservedRun
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -41,6 +41,9 @@ MAX_CORRECTIONS = 32
 
 MAX_WEIGHT_SETTINGS = 8
 """Maximum number of settings from the sizes of weights that are tried."""
+MAX_CRASHES = 8
+"""Maximum number of settings that may crash a runtime before a search ends."""
+
 WEIGHT_AXES = {"MatMul": -2, "BatchNormalization": -1}
 """Axis of the weight that must have the size of an axis of the data. Source: operator specifications of ONNX 1.21."""
 
@@ -52,7 +55,10 @@ Attempt = Callable[[str, Setting], Sequence[ObservedRun]]
 
 
 def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
-    """Return whether a generated case failed on a runtime. The source then shows whether the inputs are valid."""
+    """Return whether a generated case failed on a runtime or crashed it.
+
+    The source then shows whether the inputs are valid.
+    """
     cases = ((case, result) for _, case, result in case_results(ran) if case.origin == "generated" and not case.probe)
     return any(result.failure is not None for _, result in cases)
 
@@ -72,7 +78,8 @@ def find_sizes(
 ) -> FoundSizes:
     """Find valid input sizes if the guessed sizes are invalid; no settings if no other sizes are needed or found.
 
-    `attempt` tries one set of sizes on the newest runtime that ran any case. A crash or timeout ends the search.
+    A crash of any runtime is treated like a size that all runtimes reject. `attempt` tries one set of sizes on the
+    newest runtime that ran any case, and on those that crashed. A timeout ends the search.
     """
     facts, graph = reading.facts, DataflowGraph(reading.view)
     states = find_state_axes(facts.inputs, graph)
@@ -112,16 +119,23 @@ def find_refused_axes(
 
 def _list_failing_bases(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> list[str]:
     """Return the cases with the first guessed sizes that fail in the source and on all runtimes."""
-    generated = [case for _, case, _ in case_results(ran) if case.origin == "generated"]
+    generated = _list_generated(ran)
     if not generated or not generated[0].guessed:
         return []
-    first = dict.fromkeys(case.name for case in generated if case.sizes == generated[0].sizes)
+    first = [case.name for case in generated if case.sizes == generated[0].sizes]
     failing = list_failing(ran, eager)
     return [name for name in first if name in failing]
 
 
+def _list_generated(ran: Sequence[ObservedRun]) -> list[InputCase]:
+    """Return the generated cases of the runs that completed or crashed, without duplicates, in their order."""
+    ended = [run for run in ran if isinstance(run.observation, Completed) or list_crashing(run)]
+    cases = {case.name: case for run in ended for case in run.job.cases if case.origin == "generated"}
+    return list(cases.values())
+
+
 def list_failing(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> set[str]:
-    """Return the generated cases that fail in the source and on all runtimes.
+    """Return the generated cases that fail in the source and on all runtimes, or that crash a runtime.
 
     A runtime that completes a case only after optimization does not accept its sizes: optimization can replace a
     computed size by -1.
@@ -132,6 +146,7 @@ def list_failing(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | N
     completed = {
         case.name for name, case, result in results if result.failure is None and (name, case.name) not in refused
     }
+    completed -= {case.name for _, case, result in results if is_crash(result)}
     accepted = {name for name, result in (eager or {}).items() if result.failure is None}
     return {case.name for _, case, _ in results} - completed - accepted
 
@@ -166,10 +181,14 @@ class _SizeSearch:
         `failing` is the number of cases that fail with the first setting. Return None if no setting is better.
         """
         best: tuple[int, dict[str, int] | None] = (failing, None)
+        crashes = 0
         for setting in self._list_settings():
             results = [result for _, _, result in case_results(self._attempt(self._newest, setting))]
-            if not results:
+            crashes += any(map(is_crash, results))
+            if not results or crashes == MAX_CRASHES:
                 break
+            if any(map(is_crash, results)):
+                continue
             failures = [result.failure.text for result in results if result.failure is not None]
             if len(failures) < min(best[0], len(results)):
                 best = (len(failures), setting)
@@ -184,10 +203,10 @@ class _SizeSearch:
         Then find other sizes of the axes that cannot change alone either.
         """
         failing = list_failing(self._ran, eager)
-        cases = {case.name: case for _, case, _ in case_results(self._ran) if case.origin == "generated"}
-        settings = [dict(case.sizes) for case in cases.values() if not case.probe]
+        cases = _list_generated(self._ran)
+        settings = [dict(case.sizes) for case in cases if not case.probe]
         inner = [name for name in self._guessed if name not in self._leading]
-        changed = [case.sizes for case in cases.values() if case.name in failing and not case.probe]
+        changed = [case.sizes for case in cases if case.name in failing and not case.probe]
         changed = [sizes for sizes in changed if _differs_only(sizes, settings[0], inner)]
         if not changed:
             return FoundSizes()
@@ -216,6 +235,13 @@ class _SizeSearch:
         scaled = ({**setting, name: ratio * setting[name]} for name in inner)
         return next((it for it in scaled if is_small(self._facts.inputs, it) and self._is_accepted(it)), setting)
 
+    def _list_completed(self) -> list[InputCase]:
+        """Return the cases that completed on a runtime and whose sizes crashed none, with any batch size."""
+        inner = [name for name in self._guessed if name not in self._leading]
+        crashed = [case.sizes for run in self._ran for case in list_crashing(run)]
+        cases = [case for _, case, result in case_results(self._ran) if result.failure is None]
+        return [case for case in cases if all(_differs_along(case.sizes, sizes, inner) for sizes in crashed)]
+
     def _is_accepted(self, setting: Setting) -> bool:
         return has_completed_all(self._attempt(self._newest, setting))
 
@@ -227,7 +253,7 @@ class _SizeSearch:
         """
         inner = [name for name in self._guessed if name not in self._leading] if axes is None else axes
         declared = [name for name in inner if has_declared_name(name) and name not in self._states.sizes]
-        completed = [case.sizes for _, case, result in case_results(self._ran) if result.failure is None]
+        completed = [case.sizes for case in self._list_completed()]
 
         def run(setting: Setting) -> list[CaseResult]:
             return [result for _, _, result in case_results(self._attempt(self._newest, setting))]
@@ -238,7 +264,7 @@ class _SizeSearch:
     def _list_settings(self) -> Iterator[dict[str, int]]:
         """Yield sizes of other cases that ran, then those that error texts suggest, then alternatives."""
         results = [(case, result) for _, case, result in case_results(self._ran)]
-        completed = [case for case, result in results if result.failure is None]
+        completed = self._list_completed()
         self._tried = [case.sizes for case, result in results if result.failure is not None]
         yield from self._select(dict(case.sizes) for case in sorted(completed, key=_is_not_from_source) if case.sizes)
         multiplied = {**results[0][0].sizes, **self.multiplied}
@@ -331,13 +357,31 @@ def _differs_only(sizes: Setting, base: Setting, axes: Sequence[str]) -> bool:
     return bool(changed) and set(changed) <= {*axes}
 
 
+def _differs_along(sizes: Setting, base: Setting, axes: Sequence[str]) -> bool:
+    """Return whether sizes differ from others along some of the axes."""
+    return any(sizes.get(name) != base.get(name) for name in axes)
+
+
 def _is_not_from_source(case: InputCase) -> bool:
     return case.origin != "source"
 
 
 def case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
-    """Yield the runtime, the case and its result for every case of the completed runs."""
+    """Yield the runtime, the case and its result for every case of the completed runs, and those that crashed."""
     for run in ran:
+        for case in list_crashing(run):
+            yield run.runtime, case, CaseResult(failure=Failure(type=CRASH, text=CRASH))
         if isinstance(run.observation, Completed) and isinstance(run.observation.result, RunResult):
             for case, result in zip(run.job.cases, run.observation.result.cases, strict=True):
                 yield run.runtime, case, result
+
+
+def list_crashing(run: ObservedRun) -> list[InputCase]:
+    """Return the case that crashed the runtime, if any."""
+    during = run.observation.during if isinstance(run.observation, Crashed) else ""
+    return [case for case in run.job.cases if during == CASE_PHASE + case.name]
+
+
+def is_crash(result: CaseResult) -> bool:
+    """Return whether a result stands for a crash of the runtime."""
+    return result.failure is not None and result.failure.type == CRASH

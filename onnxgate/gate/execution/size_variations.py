@@ -31,6 +31,9 @@ _SQUARE_FACTOR = 4
 Smaller squares are left out, because a single patch fits a table of positions of any size.
 """
 
+CRASH = "Crashed"
+"""Type of the failure that stands for a crash of the runtime."""
+
 Setting = Mapping[str, int]
 RunSetting = Callable[[Setting], Sequence[CaseResult]]
 
@@ -141,7 +144,8 @@ class VariationSearch:
         if key not in self._tried:
             failures = [result.failure for result in self.run(setting)]
             texts = [failure.text for failure in failures if failure is not None]
-            if not failures or any(failure is not None and failure.memory for failure in failures):
+            severe = (failure.memory or failure.type == CRASH for failure in failures if failure is not None)
+            if not failures or any(severe):
                 self._certain = False  # a crash or a limit shows nothing about the sizes
             self._tried[key] = texts[0] if texts and len(texts) == len(failures) else ""
             if failures and not texts and self._is_configured(setting):

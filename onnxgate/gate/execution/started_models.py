@@ -62,6 +62,7 @@ class StartedModel:
     prepared: PreparedModel
     sourced: SourceOutputs
     levels: Mapping[PlannedRuntime, Future[tuple[ObservedRun, ...]]]
+    crashes: tuple[ObservedRun, ...] = ()  # with one case each, whose guessed sizes were replaced
 
     @property
     def cases(self) -> tuple[InputCase, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -108,6 +110,17 @@ def describe_memory_limit(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
 def format_sizes(sizes: dict[str, int]) -> str:
     """Format the sizes of dynamic axes, such as "batch=3 time=50"."""
     return " ".join(f"{axis}={size}" for axis, size in sizes.items())
+
+
+def suggest_sizes(sizes: dict[str, int]) -> str:
+    """Return the advice to configure sizes for the model, such as "set `sizes = { time = [50] }` for …"."""
+    table = ", ".join(f"{_format_key(axis)} = [{size}]" for axis, size in sizes.items())
+    return f"set `sizes = {{ {table} }}` for the model in `onnxgate.toml`"
+
+
+def _format_key(axis: str) -> str:
+    """Format the name of an axis as a TOML key."""
+    return axis if re.fullmatch(r"[A-Za-z0-9_-]+", axis) else json.dumps(axis, ensure_ascii=False)
 
 
 def name_outputs(names: Sequence[str]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
@@ -15,6 +13,7 @@ from onnxgate.rules.runtime._failures import (
     find_failing_node,
     find_failing_place,
     format_sizes,
+    suggest_sizes,
 )
 
 
@@ -63,7 +62,6 @@ def _find_single_sizes(subject: ModelRuns) -> Iterator[Hit]:
     fails_at, runs_at = ({axis: case.sizes[axis] for axis in axes} for case in (attempts[0].case, good.case))
     node = find_failing_node(attempts)
     at_node = f" (node `{node}`)" if node else ""
-    sizes = ", ".join(f"{_format_key(axis)} = [{size}]" for axis, size in runs_at.items())
     yield Hit(
         find_failing_place(subject, node),
         f"runs at {format_sizes(runs_at)} but fails at all other tested sizes of {_name_axes(runs_at)}, such as "
@@ -71,16 +69,11 @@ def _find_single_sizes(subject: ModelRuns) -> Iterator[Hit]:
         model=subject.model,
         node=node,
         fix=f"export the model with {'a fixed size' if len(axes) == 1 else 'fixed sizes'}, or compute shapes from the "
-        f"inputs (`x.shape[0]`, `-1`); to accept it, set `sizes = {{ {sizes} }}` for the model in `onnxgate.toml`",
+        f"inputs (`x.shape[0]`, `-1`); to accept it, {suggest_sizes(runs_at)}",
         on=OnRuntime(subject.runtime, describe_failure(attempts, subject)),
         level=Level.WARNING,
         identity=f"single size {' '.join(axes)}",
     )
-
-
-def _format_key(axis: str) -> str:
-    """Format the name of an axis as a TOML key."""
-    return axis if re.fullmatch(r"[A-Za-z0-9_-]+", axis) else json.dumps(axis, ensure_ascii=False)
 
 
 def _name_axes(sizes: dict[str, int]) -> str:

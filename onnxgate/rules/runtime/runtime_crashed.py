@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.runtime import ModelRuns, select_worst_attempts
+from onnxgate.evidence.runtime import ModelRuns, is_avoided_crash, select_worst_attempts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.runtime._failures import describe_level
+from onnxgate.rules.runtime._failures import describe_level, format_sizes, suggest_sizes
 
 FIX = "report the crash to the runtime's project, and remove the target from the model's `targets`"
 GUESSED_FIX = f"set `sizes` in `onnxgate.toml` if the model is only used with other sizes; otherwise, {FIX}"
@@ -26,9 +26,15 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     - Narrow the target to the releases that the finding names, or remove the target from the model's `targets`.
     - Report the crash to the project that develops the runtime.
     - If onnxgate guessed the size of an axis, and the model is only used with other sizes, set `sizes`.
+
+    If the sizes were guessed, and onnxgate found others at which the model runs, this is a warning. To accept that,
+    configure these sizes: `sizes = { height = [32] }`.
     """
     attempts = select_worst_attempts(subject)
-    if not attempts or attempts[0].outcome != "crashed":
+    if not attempts:
+        yield from _find_crashing_sizes(subject)
+        return
+    if attempts[0].outcome != "crashed":
         return
     end, case = attempts[0].end, attempts[0].case.name
     is_guessed = bool(attempts[0].case.guessed) and attempts[0].source in ("none", "failed")
@@ -40,4 +46,24 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
         fix=GUESSED_FIX if is_guessed else FIX,
         on=OnRuntime(subject.runtime, f"ends with {end.signal}{describe_level(attempts, subject)}"),
         identity=case or end.during,
+    )
+
+
+def _find_crashing_sizes(subject: ModelRuns) -> Iterator[Hit]:
+    """Yield a hit for guessed sizes that crash the runtime, while it runs the model at other sizes."""
+    attempt = next(filter(is_avoided_crash, subject.attempts), None)
+    good = next((it for it in subject.attempts if it.outcome == "completed" and it.case.sizes), None)
+    if attempt is None:
+        return
+    axes = [axis for axis in attempt.case.refused if good is None or axis in good.case.sizes]
+    fails_at, runs_at = ({axis: it.case.sizes[axis] for axis in axes} if it else {} for it in (attempt, good))
+    accepting = f"; to accept it, {suggest_sizes(runs_at)}" if good else ""
+    yield Hit(
+        subject.place,
+        f"{f'runs at {format_sizes(runs_at)} but ' if good else ''}crashes the runtime at {format_sizes(fails_at)}",
+        model=subject.model,
+        fix=f"leave these releases out of the target, and report the crash to the runtime's project{accepting}",
+        on=OnRuntime(subject.runtime, f"ends with {attempt.end.signal}"),
+        level=Level.WARNING,
+        identity=f"sizes {' '.join(axes)}",
     )

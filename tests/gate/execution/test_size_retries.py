@@ -17,6 +17,7 @@ from onnxgate.core.findings import Place, Stage
 from onnxgate.core.jobs import (
     CaseResult,
     Completed,
+    Crashed,
     Export,
     ExportResult,
     Failure,
@@ -31,9 +32,10 @@ from onnxgate.core.jobs import (
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.execution import executor, size_search
 from onnxgate.gate.execution.branch_retries import MAX_OTHER_VALUES
-from onnxgate.gate.execution.size_search import MAX_CORRECTIONS
+from onnxgate.gate.execution.size_search import MAX_CORRECTIONS, MAX_CRASHES
 from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel
 from onnxgate.inputs.axis_sizes import list_alternative_settings
+from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.inputs.cases import NO_INPUTS, UNTESTED_BRANCH
 from onnxgate.model.reading.fact_extraction import read_facts, read_model
 from onnxgate.project.config.loader import load_config
@@ -66,11 +68,17 @@ class Runtimes:
     """A host whose runtimes accept sizes according to `takes`, and whose source accepts them according to `source`."""
 
     def __init__(
-        self, takes: Takes, source: Takes | None, text: str, chosen: Callable[[InputCase], bool] | None = None
+        self,
+        takes: Takes,
+        source: Takes | None,
+        text: str,
+        chosen: Callable[[InputCase], bool] | None = None,
+        crashes: Takes = lambda _, __: False,
     ) -> None:
         self.jobs: list[tuple[str, tuple[str, ...]]] = []
         self.meter = JobMeter()
         self._takes, self._source, self._text, self._chosen = takes, source, text, chosen
+        self._crashes = crashes
 
     def show(self, *folders: Path) -> None:
         """Grant access to folders; this host reads no files."""
@@ -78,7 +86,11 @@ class Runtimes:
     def submit(self, worker_spec: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
         """Answer immediately."""
         future: Future[Observation] = Future()
-        future.set_result(Completed(result=self._answer(worker_spec.name, job)))
+        cases = job.cases if isinstance(job, Run) else ()
+        crashing = [case.name for case in cases if self._crashes(worker_spec.name, case.sizes)]
+        answer = self._answer(worker_spec.name, job)
+        crash = Crashed(signal="SIGFPE", during=f"case {crashing[0]}", log="") if crashing else None
+        future.set_result(crash or Completed(result=answer))
         return future
 
     def _answer(self, name: str, job: Job) -> RunResult | ExportResult | ProbeResult:
@@ -113,6 +125,8 @@ def _execute(
     text: str = "does not fit",
     stages: frozenset[Stage] = frozenset({Stage.RUNTIME}),
     chosen: Callable[[InputCase], bool] | None = None,
+    crashes: Takes = lambda _, __: False,
+    cases: tuple[str, ...] = (),
 ) -> tuple[ExecutionResult, Runtimes]:
     onnx.save(onnx.parser.parse_model(model), folder / "m.onnx")
     config = f'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "m.onnx"\n{settings}\n'
@@ -123,8 +137,8 @@ def _execute(
     runtimes = tuple(_planned(name) for name in (OLD, NEW))
     facts = read_facts(selected.absolute, "m.onnx")
     runnable = RunnableModel(PlannedModel(selected, runtimes), facts, Place("onnxgate.lock", 7))
-    host = Runtimes(takes, source, text, chosen)
-    execution = ExecutionSettings(project, Lock(targets={}, models={}), stages)
+    host = Runtimes(takes, source, text, chosen, crashes)
+    execution = ExecutionSettings(project, Lock(targets={}, models={}), stages, CaseSelection(cases=cases))
     with executor.execute([runnable], execution, cast("Any", host)) as done:
         return done, host
 
@@ -408,6 +422,108 @@ def test_a_branch_has_its_own_sizes(tmp_path: Path) -> None:
     assert {name for name in _judged(done)[NEW] if "sr" in name} == {
         f"sizes batch={batch} samples=256 with sr=16000" for batch in (1, 3)
     }
+
+
+IMAGE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 3, height, ?] x) => (float[n, 3, height, ?] y) { y = Relu(x) }"""
+
+
+def _crashed(done: ExecutionResult) -> dict[str, set[tuple[str, tuple[str, ...]]]]:
+    """Return the cases that crashed by runtime, with the axes of which other sizes were found."""
+    runs = [subject for subject in done.step.subjects if isinstance(subject, ModelRuns)]
+    crashed = {
+        run.runtime: {(it.case.name, it.case.refused) for it in run.attempts if it.outcome == "crashed"} for run in runs
+    }
+    return {runtime: cases for runtime, cases in crashed.items() if cases}
+
+
+def test_sizes_that_crash_a_runtime_are_replaced(tmp_path: Path) -> None:
+    """All runtimes run the model with sizes that none of them crashes at, and the crash stays visible."""
+    done, _ = _execute(
+        tmp_path, lambda _, __: True, model=IMAGE, crashes=lambda name, it: name == OLD and it["height"] == 64
+    )
+    crashed = "sizes n=1 height=64 x[3]=96"
+    completed = {"sizes n=1 height=96 x[3]=64", "sizes n=3 height=96 x[3]=64", "sizes n=1 height=192 x[3]=64"}
+
+    assert _judged(done) == {OLD: {crashed, *completed}, NEW: completed}
+    assert _crashed(done) == {OLD: {(crashed, ("height", "x[3]"))}}
+    assert {case.name for case in next(iter(done.collected.values())).cases} == {crashed, *completed}
+
+
+def test_sizes_found_on_one_runtime_may_crash_another(tmp_path: Path) -> None:
+    """If the guessed sizes are invalid and the first valid ones crash an older runtime, others are searched."""
+    done, _ = _execute(
+        tmp_path,
+        lambda _, it: it["height"] in (8, 16, 32),
+        model=IMAGE,
+        crashes=lambda name, it: name == OLD and it["height"] == 8,
+    )
+
+    assert _crashed(done).keys() == {OLD}
+    assert {name.split()[2] for name, _ in _crashed(done)[OLD]} == {"height=8"}
+    assert {name.split()[2] for name in _judged(done)[NEW]} == {"height=16", "height=32"}
+
+
+@pytest.mark.parametrize(
+    ("crashes", "cases"),
+    [
+        (lambda _: True, {"sizes n=1 height=64 x[3]=96"}),
+        (lambda it: it["n"] == 3, {"sizes n=3 height=64 x[3]=96"}),
+    ],
+)
+def test_crash_at_all_sizes_is_an_error(
+    tmp_path: Path, crashes: Callable[[Mapping[str, int]], bool], cases: set[str]
+) -> None:
+    """Also one at another batch size, as a model should support any."""
+    done, host = _execute(
+        tmp_path, lambda _, __: True, model=IMAGE, crashes=lambda name, it: name == OLD and crashes(it)
+    )
+
+    assert {name for name, refused in _crashed(done)[OLD] if not refused} == cases
+    assert len(host.jobs) <= 4 + 3 * (MAX_CRASHES + 1)
+
+
+def test_crash_at_sizes_that_the_source_supports_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sizes are valid, so they are not replaced."""
+    monkeypatch.setattr(jobs, "find_toolchain", lambda *_: Path("python"))
+    done, _ = _execute(
+        tmp_path,
+        lambda _, __: True,
+        model=IMAGE,
+        settings='source = "export.py:build"',
+        source=lambda _, __: True,
+        crashes=lambda name, it: name == OLD and it["height"] == 64,
+    )
+
+    assert _crashed(done) == {OLD: {("sizes n=1 height=64 x[3]=96", ())}}
+
+
+def test_crash_of_a_selected_case_is_reproduced(tmp_path: Path) -> None:
+    """The command of the report selects the case that crashes and one that runs."""
+    names = ("sizes n=1 height=8 x[3]=8", "sizes n=1 height=64 x[3]=96")
+    done, _ = _execute(
+        tmp_path,
+        lambda _, __: True,
+        model=IMAGE,
+        crashes=lambda name, it: name == OLD and it["height"] == 64,
+        cases=names,
+    )
+
+    assert _crashed(done) == {OLD: {(names[1], ("height", "x[3]"))}}
+    assert _judged(done) == {OLD: {*names}, NEW: {names[0]}}
+
+
+def test_crash_during_the_search_is_visible(tmp_path: Path) -> None:
+    """A crash at a size that is only tried is reported, too."""
+    done, _ = _execute(
+        tmp_path,
+        lambda _, it: it["height"] in (16, 32),
+        model=IMAGE,
+        crashes=lambda _, it: it["height"] == 8,
+    )
+
+    assert _crashed(done) == {NEW: {("sizes n=1 height=8 x[3]=8", ("height", "x[3]"))}}
+    assert "sizes n=1 height=16 x[3]=16" in _judged(done)[OLD]
 
 
 def test_proven_sizes_are_tried_first_and_failed_ones_never(tmp_path: Path) -> None:
