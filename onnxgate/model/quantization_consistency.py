@@ -2,13 +2,13 @@
 
 A quantized value has the same scale and zero point at the node that computes it and at each node that reads it. The
 scale of a bias is the product of the scales of the input and the weight, which fused operators use instead of the
-stored scale. A scale of 0 belongs to a channel of zeros.
+stored scale. It has no effect if the bias contains only zeros. A scale of 0 belongs to a channel of zeros.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from onnxgate.model.quantization_parameters import (
     StoredTensors,
     get_int_attribute,
 )
+from onnxgate.model.quantized_ranges import ACTIVATIONS, read_limits, read_range
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.view import ModelView
 
@@ -29,12 +30,17 @@ if TYPE_CHECKING:
 QUANTIZER, DEQUANTIZER = QuantizedInput(-1, 1, 2), QuantizedInput(0, 1, 2)
 UNCHANGED = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "MaxPool"})
 """Operators whose output has the scale of their first input."""
-BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
+BIASED = frozenset({"Conv", "Gemm"})
 """Operators whose third input is a bias. Runtimes fuse them with `DequantizeLinear` into a quantized operator.
 
-Source: ONNX Runtime 1.17 to 1.26 fuses them and ignores the stored scale of the bias; since 1.27, it does not fuse them
-if that scale is not the product. The product includes `alpha` of `Gemm`, which is not fused if `beta` is not 1.
-Measured 2026-11-28.
+Source: ONNX Runtime 1.17 to 1.26 fuses them and ignores the stored scale of the bias; since 1.27, it does not fuse
+`Conv` if that scale is not the product. The product includes `alpha` of `Gemm`, which is not fused if `beta` is not 1.
+`ConvTranspose` is not fused up to 1.32. Measured 2026-11-28.
+"""
+MOVED_QUANTIZERS = UNCHANGED - {"Flatten"}
+"""Operators before which ONNX Runtime moves the `QuantizeLinear` that follows them; `Slice` since 1.20.
+
+Source: 1.17 to 1.32, measured 2026-11-28.
 """
 _COMPARED_NAMES = {*BIASED, *INPUT_NAMES, *(name.rpartition(".")[2] for name in QUANTIZED_INPUTS)}
 MAX_SCALE_DIFFERENCE = 1e-3
@@ -53,9 +59,9 @@ def find_inconsistencies(model: ModelView, path: Path) -> Iterator[QuantizationF
 class _ScaleComparison:
     def __init__(self, model: ModelView, path: Path) -> None:
         self._stored = StoredTensors(model, path)
+        self._model = model
         graph = model.proto.graph
         self._makers = {name: node for node in graph.node for name in node.output if name}
-        self._users = Counter(name for node in graph.node if node.op_type in BIASED for name in node.input[2:3])
         self._main = {id(node) for node in graph.node}
 
     def find_faults(self, nodes: list[NodeProto]) -> Iterator[QuantizationFault]:
@@ -140,9 +146,48 @@ class _ScaleComparison:
             maker = self._makers.get(maker.input[0])
         return maker
 
-    def _is_shared(self, bias: NodeProto, user: NodeProto) -> bool:
-        """Return whether the scale of a bias may belong to another node than `user`."""
-        return bias.output[0] not in user.input or self._users[bias.output[0]] > 1
+    @cached_property
+    def _users(self) -> Mapping[str, list[NodeProto]]:
+        """Nodes that use a value, also in subgraphs."""
+        users: dict[str, list[NodeProto]] = {}
+        for view in self._model.nodes():
+            for name in view.proto.input:
+                users.setdefault(name, []).append(view.proto)
+        return users
+
+    @cached_property
+    def _outputs(self) -> set[str]:
+        return {value.name for graph in self._model.graphs for value in graph.proto.output}
+
+    def _is_fused(self, node: NodeProto) -> bool:
+        """Return whether runtimes fuse a node with dequantized inputs into a quantized operator.
+
+        A `Conv` needs a single user, a `QuantizeLinear`. A `Gemm` may have a floating-point output.
+        Source: ONNX Runtime 1.17 to 1.32, measured 2026-11-28.
+        """
+        name = node.output[0]
+        users = self._users.get(name, [])
+        if node.op_type == "Gemm":
+            is_single = len(users) == 1 and name not in self._outputs
+            return is_single or all(user.op_type != "QuantizeLinear" for user in users)
+        activations: list[NodeProto] = []
+        while name not in self._outputs and len(users := self._users.get(name, [])) == 1:
+            user = users[0]
+            if user.op_type == "QuantizeLinear":
+                return all(self._is_in_range(user, activation) for activation in activations)
+            if user.op_type in ACTIVATIONS:
+                activations.append(user)
+            elif user.op_type not in MOVED_QUANTIZERS or user.input[0] != name:
+                return False
+            name = user.output[0]
+        return False
+
+    def _is_in_range(self, quantizer: NodeProto, activation: NodeProto) -> bool:
+        """Return whether the quantized values are in the range of an activation, which is then removed."""
+        quantized, limits = read_range(self._stored, quantizer), read_limits(self._stored, activation)
+        if quantized is None or limits is None:
+            return False
+        return limits.low <= quantized.low and quantized.high <= limits.high
 
     def _wrong_bias(self, node: NodeProto) -> Iterator[QuantizationFault]:
         """Yield a fault if a stored int32 bias has another scale than the product of the other scales."""
@@ -163,10 +208,11 @@ class _ScaleComparison:
         values = self._stored.values(bias)
         if values is None or values.size % own.size:
             return
-        # Nodes with other scales may share a bias of zeros.
-        used = values.reshape(own.size, -1).any(axis=1) | (not self._is_shared(dequantizers[2], node))
+        used = values.reshape(own.size, -1).any(axis=1)  # the scale of zeros has no effect
         product = alpha * first.astype("f8").reshape(-1)[0] * second.astype("f8").reshape(-1)
-        if (used & (abs(own.reshape(-1) - product) > MAX_BIAS_DIFFERENCE * abs(product))).any():
+        if (used & (abs(own.reshape(-1) - product) > MAX_BIAS_DIFFERENCE * abs(product))).any() and self._is_fused(
+            node
+        ):
             name = f"`{node.op_type}` node `{node.name}`" if node.name else f"the `{node.op_type}` node"
             factor = "`alpha` and " if alpha != 1 else ""
             what = (

@@ -77,3 +77,81 @@ def test_scale_of_a_bias_includes_alpha(tmp_path: Path, factors: str, scale: flo
 
     what = "its `x_scale` is not the product of `alpha` and the scales of input and weight of the `Gemm` node, "
     assert describe(tmp_path, text) == [f"{what}which runtimes use if they fuse these nodes"] * faults
+
+
+BIASED_CONVOLUTION = (
+    "<float s = {{0.02}}, uint8 z = {{128}}, int8[2, 2, 1, 1] w = {{1, 2, 3, 4}}, float[2] k = {{0.5, 0.25}}, "
+    "int32[2] b = {{{values}}}, float[2] u = {{0.04, 0.02}}, float t = {{0.05}}, uint8 o = {{{point}}}, "
+    "int64[4] n = {{1, 2, 1, 4}}> "
+    "{{ q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) e = DequantizeLinear<axis = 0>(w, k) "
+    "f = DequantizeLinear<axis = 0>(b, u) c = {operator}(d, e, f) {rest} }}"
+)
+QUANTIZED = "p = QuantizeLinear({}, t, o) y = DequantizeLinear(p, t, o)"
+
+
+@pytest.mark.parametrize(
+    ("values", "faults"),
+    [("5, 6", 1), ("0, 6", 1), ("0, 0", 0)],
+    ids=["numbers", "one zero", "zeros"],
+)
+def test_scale_of_zeros_has_no_effect(tmp_path: Path, values: str, faults: int) -> None:
+    """A bias of zeros is the same with each scale, also if only one node uses it."""
+    text = BIASED_CONVOLUTION.format(values=values, point=0, operator="Conv", rest=QUANTIZED.format("c"))
+
+    assert faults == len(describe(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("rest", "point", "is_fused"),
+    [
+        (QUANTIZED.format("c"), 0, True),
+        ("r = Relu(c) " + QUANTIZED.format("r"), 0, True),
+        ("r = Relu(c) " + QUANTIZED.format("r"), 128, False),
+        (
+            "r = Reshape(c, n) r2 = Transpose(r) r3 = MaxPool<kernel_shape = [1, 1]>(r2) " + QUANTIZED.format("r3"),
+            0,
+            True,
+        ),
+        ("r = Sigmoid(c) " + QUANTIZED.format("r"), 0, False),
+        ("r = Flatten(c) " + QUANTIZED.format("r"), 0, False),
+        ("y = Relu(c)", 0, False),
+        (QUANTIZED.format("c") + " v = Neg(c)", 0, False),
+    ],
+    ids=["quantized", "relu", "relu within the range", "moved", "sigmoid", "flatten", "float", "two users"],
+)
+def test_scale_of_a_bias_matters_if_runtimes_fuse_the_convolution(
+    tmp_path: Path, rest: str, point: int, is_fused: bool
+) -> None:
+    """A `Conv` whose output is not quantized computes with the stored scale of its bias."""
+    text = BIASED_CONVOLUTION.format(values="5, 6", point=point, operator="Conv", rest=rest)
+
+    assert is_fused == bool(describe(tmp_path, text))
+
+
+def test_transposed_convolutions_are_not_fused(tmp_path: Path) -> None:
+    """Runtimes do not fuse `ConvTranspose`, so it computes with the stored scale of its bias."""
+    text = BIASED_CONVOLUTION.format(values="5, 6", point=0, operator="ConvTranspose", rest=QUANTIZED.format("c"))
+
+    assert describe(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_fused"),
+    [
+        ("y = Relu(c)", True),
+        (QUANTIZED.format("c"), True),
+        (QUANTIZED.format("c") + " v = Neg(c)", False),
+        ("y = Relu(c) v = Neg(c)", True),
+    ],
+    ids=["float", "quantized", "both", "two users"],
+)
+def test_products_with_float_outputs_are_fused(tmp_path: Path, rest: str, is_fused: bool) -> None:
+    """A `Gemm` is fused except if its output is used as a float and also quantized."""
+    text = (
+        "<float s = {0.02}, uint8 z = {128}, int8[1, 2] w = {1, 2}, float t = {0.1}, uint8 o = {0}, "
+        "int32[2] b = {5, 6}, float u = {0.008}> { f = Flatten<axis = 3>(x) q = QuantizeLinear(f, s, z) "
+        f"d = DequantizeLinear(q, s, z) e = DequantizeLinear(w, t) g = DequantizeLinear(b, u) c = Gemm(d, e, g) {rest} "
+        "}"
+    )
+
+    assert is_fused == bool(describe(tmp_path, text))

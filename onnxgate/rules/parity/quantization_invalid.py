@@ -18,7 +18,7 @@ def quantization_invalid(subject: ModelFile) -> Iterator[Hit]:
     A scale of 0 destroys all values without an error, also if it applies to only one channel. This rule also reports
     scales that are infinite or NaN, scales and zero points of a wrong type, a wrong number of scales, values that are
     read with another scale or zero point than they were quantized with, and a bias whose scale is not the product of
-    the scales of input and weight.
+    the scales of input and weight, if runtimes use that product instead.
 
     ## What to do
     - Quantize the model again with realistic calibration data.
