@@ -92,6 +92,16 @@ class WrongWeight(msgspec.Struct, frozen=True, kw_only=True):
     shift: float = 0.0  # distance of all elements from the float model in quantization steps, if it is wrong
 
 
+class MissingActivation(msgspec.Struct, frozen=True, kw_only=True):
+    """An activation of the float model that a quantized model does not compute."""
+
+    tensor: str  # output of the activation
+    node: str  # name in the float model; "" if it has none
+    operator: str  # "Relu"
+    value: float  # in the quantized model, outside of the range of the activation
+    limit: float  # smallest or largest value that the activation returns
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Results of comparing the outputs of a model on one runtime with one reference.
 
@@ -106,6 +116,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[Difference, ...]
     layers: tuple[Layer, ...] = ()  # the worst layers of a quantized model, worst first
     wrong_weights: tuple[WrongWeight, ...] = ()  # weights of a quantized model that differ from its float model
+    missing_activations: tuple[MissingActivation, ...] = ()  # of a quantized model
     first: FirstDifference | None = None  # the origin of the mismatch, if it was found
     at_no_node: str = ""  # description of an origin other than a node
     known_limit: str = ""  # limitation of the engine that explains the mismatch: "tract: computes attention …"

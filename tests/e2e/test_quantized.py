@@ -11,6 +11,7 @@ from typing import Any
 
 import onnx
 import pytest
+from onnx import numpy_helper
 from uv import find_uv_bin
 
 from tests.conftest import ROOT
@@ -80,6 +81,21 @@ def test_every_figure_has_its_bound(repository: Repository) -> None:
 
     assert {Path(figure["model"]).stem for figure in figures} == {"bad", "dynamic", "good", "operators", "spoiled"}
     assert bounds == {("sqnr_db", 20.0, "type"), ("cosine", 0.99, "type")}  # too few rows for top-1 agreement
+
+
+def test_removed_activation_is_reported(repository: Repository) -> None:
+    """With a zero point that is off by one, negative values remain that the removed `Relu` would set to 0."""
+    path = repository.folder / "models" / "good.onnx"
+    model = onnx.load(path)
+    point = next(tensor for tensor in model.graph.initializer if tensor.name == "r2_zero_point")
+    point.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(point) + 1, point.name))
+    onnx.save(model, path)
+    repository.run("lock", "models/good.onnx")
+    message = drifting(repository.report("models/good.onnx", status=1))["good"]["message"]
+
+    assert message.startswith("activations of `models/network.onnx` were removed, but the scale or zero point does not")
+    assert "`r2` contains -0.0" in message
+    assert "(`Relu` node `relu2` returns at least 0) (onnxruntime 1.18.1–1.31.1)" in message
 
 
 def test_measured_values_are_the_bounds(repository: Repository) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
 from onnxgate.core.text import join_phrases
-from onnxgate.evidence.parity import Comparison, Layer, WrongWeight, find_mismatches
+from onnxgate.evidence.parity import Comparison, Layer, MissingActivation, WrongWeight, find_mismatches
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import describe_outputs, describe_worst, join_outputs
 
 MAX_WEIGHTS = 5
+MAX_ACTIVATIONS = 5
 
 
 @rule(Comparison, "quantization-drift", level=Level.ERROR, since="0.1.0")
@@ -23,7 +24,8 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     Quantization tools report success even if they clip values that occur in practice. The signal-to-noise ratio, cosine
     similarity and top-1 agreement must reach the values recorded in the lock. If the lock contains no such values, they
     must reach 20 dB, 0.99 and 98 %. In addition, the stored weights must be the weights of the float model, except for
-    rounding. Weights are not compared if the quantization tool changed most of them.
+    rounding. Weights are not compared if the quantization tool changed most of them. Quantization tools remove a `Relu`
+    or `Clip` if all quantized values are in its range; this rule reports removed activations that would change values.
 
     ## What to do
     - Configure real `inputs` in `onnxgate.toml`, and calibrate clipped layers with realistic data.
@@ -34,6 +36,7 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     if subject.pair != "quantized":
         return
     yield from _find_wrong_weights(subject)
+    yield from _find_missing_activations(subject)
     if not mismatches:
         return
     worst = []
@@ -68,6 +71,30 @@ def _find_wrong_weights(subject: Comparison) -> Iterator[Hit]:
         on=OnRuntime(subject.runtime),
         identity=f"{subject.reference} weights {' '.join(sorted({weight.weight for weight in wrong}))}",
     )
+
+
+def _find_missing_activations(subject: Comparison) -> Iterator[Hit]:
+    """Yield one finding if the quantized model lacks activations of the float model."""
+    missing = subject.missing_activations
+    if not missing:
+        return
+    described = [_describe_activation(activation) for activation in missing[:MAX_ACTIVATIONS]]
+    more = f" and {len(missing) - MAX_ACTIVATIONS} more" if len(missing) > MAX_ACTIVATIONS else ""
+    yield Hit(
+        subject.place,
+        f"activations of `{subject.reference}` were removed, but the scale or zero point does not replace them: "
+        f"{', '.join(described)}{more}",
+        model=subject.model,
+        fix=f"quantize `{subject.reference}` again",
+        on=OnRuntime(subject.runtime),
+        identity=f"{subject.reference} activations {' '.join(sorted(activation.tensor for activation in missing))}",
+    )
+
+
+def _describe_activation(activation: MissingActivation) -> str:
+    node = f"`{activation.operator}` node `{activation.node}`" if activation.node else f"a `{activation.operator}`"
+    bound = "at least" if activation.value < activation.limit else "at most"
+    return f"`{activation.tensor}` contains {activation.value:.3g} ({node} returns {bound} {activation.limit:.3g})"
 
 
 def _describe_weight(weight: WrongWeight) -> str:

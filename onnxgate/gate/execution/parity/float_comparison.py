@@ -25,7 +25,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.core.text import first_line, pluralize
-from onnxgate.evidence.parity import Comparison, Layer, find_mismatches, find_worst
+from onnxgate.evidence.parity import Comparison, Layer, MissingActivation, find_mismatches, find_worst
 from onnxgate.gate.execution.parity.extra_runs import ExtraRun, ExtraRuns
 from onnxgate.model.facts import ELEMENT_TYPES, ModelFacts, required_bytes
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
@@ -37,6 +37,7 @@ from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.numerics.streams import MAPPED_BYTES, load_array, save_chunks
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.stages.parity.output_comparison import ParityModel
+from onnxgate.stages.parity.quantized_activations import RemovedActivation, find_removed_activations
 from onnxgate.stages.parity.quantized_layers import find_worst_layers, pair_tensors
 from onnxgate.stages.parity.quantized_weights import find_wrong_weights
 from onnxgate.stages.parity.run_outputs import RunOutputs, list_outputs
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 ENGINE = "onnxruntime"
 MAX_EXPOSED_BYTES = 256 * 1024 * 1024
 """Maximum total size in bytes of the intermediate values that one run exposes; unknown sizes are estimated."""
+MAX_ACTIVATION_CASES = 3
+"""Maximum number of cases that are run to see the values of removed activations."""
 
 
 class IncomparableError(Exception):
@@ -105,9 +108,13 @@ class FloatComparison:
             return (), (IncompleteCheck(Stage.PARITY, path, "", str(reason), "check `quantized-from` in the config"),)
         name = quantized.model.settings.quantized_from
         comparisons, undone = compare_with_float(parity, ran, real.outputs, name)
-        ours, theirs = read_view(quantized.model.absolute), read_view(real.path)
-        wrong = find_wrong_weights(ours, quantized.model.absolute, theirs, real.path)
-        comparisons = tuple(msgspec.structs.replace(comparison, wrong_weights=wrong) for comparison in comparisons)
+        views = (read_view(quantized.model.absolute), quantized.model.absolute, read_view(real.path), real.path)
+        wrong = find_wrong_weights(*views)
+        missing = self._find_missing_activations(quantized, real.runtime, tuple(find_removed_activations(*views)))
+        comparisons = tuple(
+            msgspec.structs.replace(comparison, wrong_weights=wrong, missing_activations=missing)
+            for comparison in comparisons
+        )
         return tuple(self._with_layers(quantized, real, comparisons)), undone
 
     def run_float(self, quantized: QuantizedModel) -> FloatRun:
@@ -129,6 +136,24 @@ class FloatComparison:
         if not outputs.paths:
             raise IncomparableError(f"the float model `{name}` produced no outputs for any input case")
         return FloatRun(path, reading, runtime, outputs)
+
+    def _find_missing_activations(
+        self, quantized: QuantizedModel, runtime: str, removed: Sequence[RemovedActivation]
+    ) -> tuple[MissingActivation, ...]:
+        """Return the removed activations that would change values. A few cases are run to see the values."""
+        missing: dict[str, MissingActivation] = {}
+        model = ModelAtLevel(quantized.model.absolute, quantized.reading.proto, runtime, "disabled")
+        for case in quantized.cases[:MAX_ACTIVATION_CASES]:
+            remaining = [activation for activation in removed if activation.tensor not in missing]
+            if not remaining:
+                break
+            with suppress(IncomparableError, OSError):  # the runtime stage reports cases that fail
+                values = self._values(model, [activation.value for activation in remaining], case)
+                for activation in remaining:
+                    excess = activation.find_excess(values[activation.value]) if activation.value in values else None
+                    if excess is not None:
+                        missing[activation.tensor] = excess
+        return tuple(missing[it.tensor] for it in removed if it.tensor in missing)
 
     # Layers
 
