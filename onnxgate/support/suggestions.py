@@ -38,6 +38,11 @@ _MIN_OPSET = 7
 _MAX_OPSETS_TRIED = 6
 """Maximum number of opsets for which the whole model is checked; those nearest to the current opset come first."""
 _MAX_SUGGESTIONS = 3
+_MAX_ATTRIBUTES = 64
+"""Maximum number of attributes of a node for which it is tried whether removing one of them helps.
+
+No schema defines as many, so that several attributes of such a node are unknown.
+"""
 _MIN_NAME_SIMILARITY = 0.9
 _BREAKING_RULES = frozenset({"unknown-operator", "deprecated-operator", "missing-kernel"})
 _SUCCESSORS: dict[str, tuple[OperatorReplacement, ...]] = {
@@ -242,7 +247,8 @@ class _SuggestionSearch:
         return None
 
     def _attribute_removals(self) -> Iterator[AttributeRemoval]:
-        for attribute in self.first.attributes:
+        attributes = self.first.attributes
+        for attribute in attributes if len(attributes) <= _MAX_ATTRIBUTES else ():
             if self._works_with(functools.partial(_remove_attribute, name=attribute.name)):
                 yield AttributeRemoval(attribute.name)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx.parser
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 from onnxgate.model.reading.view import ModelView
 from onnxgate.support import limits, operators
@@ -283,3 +283,16 @@ def test_every_way_leads_out(case: Case) -> None:
     }
 
     assert set(verdicts.values()) == {"loads"}, verdicts
+
+
+def test_many_attributes_cost_little() -> None:
+    """A node with thousands of unknown attributes is not matched once for each of them, which would be quadratic."""
+    model = parse('"": 17', "g (float[N] x) => (float[N] y) { y = Relu (x) }")
+    model.graph.node[0].attribute.extend(helper.make_attribute(f"unknown{index}", index) for index in range(5000))
+    releases = required(OLD_AND_NEW)
+    before = [len(release.implementation.answers) for release in releases]
+
+    (refused,) = refusals(model, OLD_AND_NEW)
+
+    assert "has no attribute `unknown0`" in refused.miss.problem
+    assert max(len(it.implementation.answers) - count for it, count in zip(releases, before, strict=True)) < 50

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +33,9 @@ from onnxgate.support.matching.restrictions import (
     is_unregistered_type,
 )
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 MatchResult = SupportGap | str | None
 """Whether a release implements an operation: a support gap, the reason why this is unknown, or None if it does."""
@@ -239,8 +242,8 @@ def predict(
         }
         for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
             result = match_node(node, implementation, providers) if node.operation in problematic else None
-            if result is not None:  # detach the node, so that protobuf does not keep the whole model in memory
-                detached = msgspec.structs.replace(node, proto=deepcopy(node.proto), inner=(), type_of=get_unknown_type)
+            if result is not None:
+                detached = replace(node, proto=_detach_node(node.proto), inner=(), type_of=get_unknown_type)
                 gap, unknown = (result, "") if isinstance(result, SupportGap) else (None, result)
                 problems.append(NodeProblem(detached, gap, unknown))
     return Prediction(
@@ -250,6 +253,13 @@ def predict(
         ),
         found=tuple(problems),
     )
+
+
+def _detach_node(node: NodeProto) -> NodeProto:
+    """Copy a node without its attributes, so that protobuf does not keep the whole model in memory."""
+    copy = type(node)(name=node.name, op_type=node.op_type, domain=node.domain, input=node.input, output=node.output)
+    copy.metadata_props.extend(node.metadata_props)
+    return copy
 
 
 def match_node(node: TypedNode, implementation: Implementation, providers: Sequence[str]) -> MatchResult:
