@@ -19,6 +19,7 @@ from onnxgate.model.local_functions import (
     list_called_functions,
     measure_calls,
 )
+from onnxgate.model.reading.omitted_texts import find_home_paths
 from onnxgate.model.reading.view import GraphView, ModelView
 from onnxgate.model.subgraphs.reduced_models import (
     add_missing_shapes,
@@ -329,19 +330,7 @@ def _parse_checker_message(text: str) -> ModelFault | None:
     return ModelFault(problem, node, harmless, about=topic)
 
 
-_HOME_PATTERN = r"(?:/home/|/Users/|[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))([^/\\\s\"':]+)[/\\][^\s\"'`,;)\]]*"
-_SERVICE_ACCOUNTS = frozenset(
-    {
-        *("runner", "runneradmin", "circleci", "vsts", "vsts_azpcontainer", "jenkins", "gitlab-runner", "buildkite"),
-        *("ubuntu", "docker", "app", "user", "nonroot", "vscode", "codespace", "jovyan", "Shared", "Public"),
-    }
-)
-"""Default user accounts in CI images. Source: images from GitHub, CircleCI, Azure, GitLab and Jupyter."""
-
-
 def find_leaked_paths(model: ModelView) -> tuple[str, ...]:
     """Return the sorted paths to home directories that the metadata of a model contains."""
     texts = (it if isinstance(it, str) else it.decode(errors="replace") for it in model.remarks)
-    suspect = (text for text in texts if "/home/" in text or "Users" in text)
-    paths = {hit[0] for text in suspect for hit in re.finditer(_HOME_PATTERN, text) if hit[1] not in _SERVICE_ACCOUNTS}
-    return tuple(sorted(paths))
+    return tuple(sorted({path for text in texts for path in find_home_paths(text)}))

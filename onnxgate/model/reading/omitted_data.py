@@ -20,6 +20,7 @@ import msgspec
 from onnxgate.core.files import open_regular
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.file_format import FileWindow, UnreadableModel, iter_fields
+from onnxgate.model.reading.omitted_texts import find_omitted_text
 from onnxgate.model.reading.view import ModelView, NodeView, iter_node_subgraphs
 
 if TYPE_CHECKING:
@@ -39,8 +40,12 @@ _NODE_LISTS = (
     *("nodes_nodeids", "nodes_treeids", "nodes_truenodeids", "nodes_values"),
 )
 _ENCODED = ("strings", "int64s", "floats")
+Operator = tuple[str, str]
+"""Domain and name of an operator. The default domain is "ai.onnx"."""
+CONSTANT: Operator = (DEFAULT_DOMAIN, "Constant")
+NO_OPERATOR: Operator = (DEFAULT_DOMAIN, "")
 _NO_NAMES: frozenset[str] = frozenset()
-OMITTED_LISTS: dict[tuple[str, str], frozenset[str]] = {
+OMITTED_LISTS: dict[Operator, frozenset[str]] = {
     (_ML_DOMAIN, "TreeEnsembleClassifier"): frozenset(
         (*_NODE_LISTS, "class_ids", "class_nodeids", "class_treeids", "class_weights")
     ),
@@ -64,9 +69,9 @@ OMITTED_LISTS: dict[tuple[str, str], frozenset[str]] = {
     (_ML_DOMAIN, "Scaler"): frozenset(("offset", "scale")),
     (DEFAULT_DOMAIN, "StringNormalizer"): frozenset(("stopwords",)),
     (DEFAULT_DOMAIN, "TfIdfVectorizer"): frozenset(("ngram_indexes", "pool_int64s", "pool_strings", "weights")),
-    (DEFAULT_DOMAIN, "Constant"): frozenset(CONSTANT_LISTS),
+    CONSTANT: frozenset(CONSTANT_LISTS),
 }
-"""Attributes whose lists are omitted, for each operator.
+"""Attributes whose lists are omitted, for each operator that onnx defines. Those of other operators are always omitted.
 
 onnx only checks that these lists have the right type, at least one element and, for some operators, equal
 lengths (see `_EQUAL_LENGTHS`). It also reads the range of `ngram_indexes` and the length of the list of
@@ -96,6 +101,7 @@ PIECE_BYTES = 128 * 1024
 _MAX_STUB_BYTES = 2 * PIECE_BYTES
 _LIST_FIELDS = {6: "floats", 7: "ints", 8: "strings"}
 """Name of the field that contains the list of an attribute, for each attribute type that is a list."""
+_CORRUPTED = "a corrupted model (invalid protobuf message)"
 _MAX_SPLITS = 16
 """Maximum number of positions at which to try to split a list: an encoded number has at most 11 bytes."""
 
@@ -150,7 +156,7 @@ def find_omitted_list(attribute: AttributeProto) -> OmittedList | None:
     return OmittedList(count, offset, length)
 
 
-def describe_list(source: FileWindow, start: int, end: int, names: frozenset[str]) -> AttributeProto | None:
+def describe_list(source: FileWindow, start: int, end: int, operator: Operator) -> AttributeProto | None:
     """Return the attribute between `start` and `end` without its list; None if it contains anything else.
 
     Raises:
@@ -176,9 +182,9 @@ def describe_list(source: FileWindow, start: int, end: int, names: frozenset[str
             return None
     field = _LIST_FIELDS.get(stub.type, "")
     fields = {descriptor.name for descriptor, _ in stub.ListFields()} | {name for name in counts if counts[name]}
-    if stub.name not in names or fields != {"name", "type", field}:
+    if not can_omit_list(operator, stub.name) or fields != {"name", "type", field}:
         return None
-    if stub.name in CONSTANT_LISTS:
+    if operator == CONSTANT:
         return _describe_constant(stub, counts, start, end)
     getattr(stub, field).extend(kept[field])
     stub.doc_string = f"{OMITTED_KEY}:{counts[field]}:{start}:{end - start}"
@@ -236,31 +242,35 @@ def _parse_elements(content: bytes, tag: bytes) -> tuple[AttributeProto, int]:
     raise DecodeError(f"no element ends within {len(content):,} bytes")
 
 
-def list_omitted_names(domain: str, operator: str) -> frozenset[str]:
-    """Return the names of the operator's attributes that may contain long lists, which are omitted."""
-    return OMITTED_LISTS.get((canonical_domain(domain), operator), _NO_NAMES)
+def can_omit_list(operator: Operator, name: str) -> bool:
+    """Return whether the list of the operator's attribute with this name is omitted if it is long."""
+    if not operator[0].startswith(DEFAULT_DOMAIN):  # onnx reads no attributes of operators that it does not define
+        return bool(name)
+    return name in OMITTED_LISTS.get(operator, _NO_NAMES)
 
 
 def restore_needed_lists(model: ModelView, path: Path) -> None:
-    """Restore the omitted attribute lists that later checks read.
+    """Restore the omitted attributes that later checks read.
 
-    Such lists are in training information, in models with local functions named like an operator with omitted lists,
-    and in nodes with lists of different lengths that should be equal.
+    Such attributes are in training information, in calls to local functions, and in nodes with lists of different
+    lengths that should be equal.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
     """
     proto = model.proto
     restore_lists((graph for it in proto.training_info for graph in (it.initialization, it.algorithm)), path)
-    if any(list_omitted_names(it.domain, it.name) for it in proto.functions):
-        restore_lists((proto.graph, *proto.functions), path)
+    if called := {(canonical_domain(it.domain), it.name) for it in proto.functions}:
+        for node in model.nodes():
+            if node.operator[:2] in called:
+                _restore_node(node.proto, path)
     for node in _list_compared(model):
         if not _has_equal_lengths(node):
             _restore_node(node.proto, path)
 
 
 def restore_lists(holders: Iterable[GraphProto | FunctionProto], path: Path) -> None:
-    """Restore the omitted attribute lists of all nodes in these graphs and their subgraphs from the model file.
+    """Restore the omitted attributes of all nodes in these graphs and their subgraphs from the model file.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
@@ -272,11 +282,20 @@ def restore_lists(holders: Iterable[GraphProto | FunctionProto], path: Path) -> 
 
 
 def _restore_node(node: NodeProto, path: Path) -> None:
+    from google.protobuf.message import DecodeError
+
     for attribute in node.attribute:
         if omitted := find_omitted_list(attribute):
             attribute.CopyFrom(read_omitted_list(omitted, path))
         elif constant := find_constant_list(attribute.t):
             attribute.CopyFrom(read_omitted_list(constant, path))
+        elif place := find_omitted_text(attribute):
+            with open_regular(path) as file:
+                content = FileWindow(file).read(*place)
+            try:
+                attribute.CopyFrom(type(attribute).FromString(content))
+            except DecodeError as error:
+                raise UnreadableModel(_CORRUPTED) from error
 
 
 def list_companion_tensors(model: ModelView) -> list[TensorProto]:
@@ -339,4 +358,4 @@ def iter_omitted_list(omitted: OmittedList, path: Path) -> Iterator[AttributePro
         try:
             yield from iter_list_pieces(FileWindow(file), omitted.offset, omitted.offset + omitted.length)
         except DecodeError as error:
-            raise UnreadableModel("a corrupted model (invalid protobuf message)") from error
+            raise UnreadableModel(_CORRUPTED) from error

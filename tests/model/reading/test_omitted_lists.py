@@ -13,7 +13,7 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto, helper
 
 from onnxgate.model.diff import text_description
 from onnxgate.model.equality.model_comparison import GraphComparison
@@ -207,6 +207,11 @@ def get_node_ids(model: ModelProto) -> AttributeProto:
     return next(it for it in model.graph.node[0].attribute if it.name == "nodes_nodeids")
 
 
+def rename(model: ModelProto, function: FunctionProto) -> None:
+    """Make the first node a call to a local function."""
+    model.graph.node[0].op_type, model.graph.node[0].domain = function.name, function.domain
+
+
 UNUSUAL: dict[str, Callable[[ModelProto], object]] = {
     "a document string": lambda model: setattr(get_node_ids(model), "doc_string", "mine"),
     "a reference": lambda model: setattr(get_node_ids(model), "ref_attr_name", "other"),
@@ -214,10 +219,10 @@ UNUSUAL: dict[str, Callable[[ModelProto], object]] = {
     "another type": lambda model: setattr(get_node_ids(model), "type", AttributeProto.FLOATS),
     "no type": lambda model: get_node_ids(model).ClearField("type"),
     "a number": lambda model: setattr(get_node_ids(model), "i", 5),
-    "another domain": lambda model: setattr(model.graph.node[0], "domain", "mine"),
     "another operator": lambda model: setattr(model.graph.node[0], "op_type", "OneHotEncoder"),
     "another long name behind its own": lambda model: model.graph.node[0].MergeFrom(NodeProto(op_type="x" * 9000)),
     "a function of this name": lambda model: model.functions.add(name="TreeEnsembleRegressor", domain="ai.onnx.ml"),
+    "a call to a function": lambda model: rename(model, model.functions.add(name="Mine", domain="mine")),
 }
 
 
@@ -229,6 +234,19 @@ def test_lists_that_readers_may_need_are_complete(tmp_path: Path, unusual: str) 
     path = write(tmp_path / "m.onnx", model)
 
     assert get_node_ids(model) == get_node_ids(read_structure(path, large_bytes=OMITTED))
+
+
+def test_lists_of_other_operators_stay_in_the_file(tmp_path: Path) -> None:
+    """Lists of operators that onnx does not define are omitted, because onnx does not read them."""
+    model = make_model()
+    model.graph.node[0].domain = "mine"
+    path = write(tmp_path / "m.onnx", model)
+    read = read_structure(path, large_bytes=OMITTED)
+    omitted = list_omitted(read)
+    restore_lists((read.graph,), path)
+
+    assert set(LISTS["TreeEnsembleRegressor"]) == omitted
+    assert model.graph.node[0] == read.graph.node[0]
 
 
 def test_packed_lists_are_complete(tmp_path: Path) -> None:
