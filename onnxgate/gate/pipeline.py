@@ -301,7 +301,9 @@ def _predict_support(
     answers = analyzer.support(queries)
     by_path = [(query.facts.path, answer) for query, (answer, _) in zip(queries, answers, strict=True)]
     runtimes = tuple({runtime.name: runtime for it in requests.values() for runtime in it.runtimes}.values())
-    gaps = support_stage.collect_prediction_gaps(runtimes, Place(request.checkout.lock_name), builds.supports)
+    gaps = support_stage.collect_prediction_gaps(
+        runtimes, Place(request.checkout.lock_name), builds.supports, runs_models=Stage.RUNTIME in request.stages
+    )
     return SupportStageResult(
         hits=(*(hit for _, answer in by_path for hit in answer.findings.judged), *_apply_rules(request.project, gaps)),
         undone=tuple(undone for _, undone in answers if undone is not None),

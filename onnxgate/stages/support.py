@@ -63,9 +63,9 @@ if TYPE_CHECKING:
 GPU_ENGINE = "onnxruntime-gpu"
 """Build with the same limits and schemas as the CPU build of the same version, but different kernels."""
 NO_HARVESTS: Mapping[str, BuildSupport] = {}
-UPDATE_HINT = "update onnxgate, or run the runtime stage once to cache the support data of this build"
-RUN_HINT = "use the runtime stage, which loads the model on this runtime"
-HARVEST_HINT = "run the runtime stage once to cache the support data of this build"
+UPDATE_HINT = "update onnxgate"
+RUN_HINT = "run `onnxgate check` without `--static`, which loads the model on this runtime"
+HARVEST_HINT = "run `onnxgate check` once without `--static` to cache the support data of this build"
 EXTENSION_DOUBT = "an extension may register this operator; the runtime stage checks this"
 PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage checks this"
 MISSING_PREDICTIONS = {"schemas": "kernel support is not predicted", "versions": "operator support is not predicted"}
@@ -123,18 +123,28 @@ def has_release_limits(runtime: LockedRuntime) -> bool:
 
 
 def collect_prediction_gaps(
-    runtimes: Sequence[PlannedRuntime], place: Place, harvested: Mapping[str, BuildSupport] = NO_HARVESTS
+    runtimes: Sequence[PlannedRuntime],
+    place: Place,
+    harvested: Mapping[str, BuildSupport] = NO_HARVESTS,
+    *,
+    runs_models: bool = False,
 ) -> Iterator[PredictionGap]:
-    """Yield a gap for each runtime without complete support data."""
+    """Yield a gap for each runtime without complete support data.
+
+    With `runs_models`, the check also loads the models and collects missing support data, so this is not suggested.
+    """
     for runtime in runtimes:
         data = look_up_runtime(runtime, harvested)
         if data is None:
             is_onnxruntime = runtime.runtime.engine == limits.load_limit_table().engine
             reason = "is unknown to this version of onnxgate" if is_onnxruntime else "has no support data"
-            fix = UPDATE_HINT if is_onnxruntime else RUN_HINT
+            ways = [UPDATE_HINT] if is_onnxruntime else []
+            ways += [] if runs_models else [HARVEST_HINT if is_onnxruntime else RUN_HINT]
+            fix = ", or ".join(ways)
             yield PredictionGap(place, "nothing can be predicted", reason, runtime.runtime.name, fix=fix)
         elif data.reason:
-            fix = HARVEST_HINT if runtime.runtime.environment and runtime.name not in harvested else RUN_HINT
+            collectable = runtime.runtime.environment and runtime.name not in harvested
+            fix = "" if runs_models else HARVEST_HINT if collectable else RUN_HINT
             what = MISSING_PREDICTIONS[data.depth]
             yield PredictionGap(place, what, data.reason, runtime.name, fix=fix, about=data.depth)
 

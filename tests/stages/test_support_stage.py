@@ -21,7 +21,15 @@ from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.file import read_checked_model
-from onnxgate.stages.support import LocatedModel, ModelPrediction, collect_model_evidence, collect_prediction_gaps
+from onnxgate.stages.support import (
+    HARVEST_HINT,
+    RUN_HINT,
+    UPDATE_HINT,
+    LocatedModel,
+    ModelPrediction,
+    collect_model_evidence,
+    collect_prediction_gaps,
+)
 from onnxgate.support import limits
 from onnxgate.support import operators as tables_operators
 from onnxgate.support.harvest import BuildSupport, select_releases
@@ -263,3 +271,19 @@ def test_suggested_opset_is_supported_by_other_runtimes(tmp_path: Path) -> None:
     assert (limited.ways.suggestions, limited.ways.everywhere) == ((), False)
     assert alone.ways.required == "onnxruntime 1.31.1 supports"
     assert limited.ways.required == "all required runtimes support"
+
+
+def test_a_run_is_not_suggested_by_a_check_that_runs_the_models() -> None:
+    """The suggestion would lead to the same finding."""
+    unknown, web, build = (
+        planned("1.99.0"),
+        planned("1.22.0", engine="onnxruntime-web"),
+        planned("1.22.0", environment="e"),
+    )
+    of_static, of_full = (
+        [gap.fix for gap in collect_prediction_gaps((unknown, web, build), PLACE, runs_models=runs)]
+        for runs in (False, True)
+    )
+
+    assert of_static == [f"{UPDATE_HINT}, or {HARVEST_HINT}", RUN_HINT, HARVEST_HINT]
+    assert of_full == [UPDATE_HINT, "", ""]
