@@ -179,7 +179,7 @@ def describe_meaning(text: str) -> str:
 
 
 def describe_fix(text: str) -> str:
-    """Return a fix for an error text that holds for all releases; "" if the text is unknown."""
+    """Return a fix for an error text that does not change the target; "" if the text is unknown."""
     diagnosis = classify(text)
     return render_template(diagnosis.entry.anywhere or diagnosis.entry.fix, diagnosis.captured) if diagnosis else ""
 

@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     means: Template  # one clause without a period
     why: Template = ""
     fix: Template
-    anywhere: Template = ""  # the fix without release-specific parts; "": same as `fix`
+    anywhere: Template = ""  # the fix without changes to the target; "": same as `fix`
     affected: Template = ""  # affected releases
     rules: tuple[str, ...] = ()  # rules of onnxgate that report the problem in advance
     family: str = ""  # groups failures in the runtime stage; "" if not about loading or running a model

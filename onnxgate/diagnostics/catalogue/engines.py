@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 _INSPECTION_FIX = "run `onnxgate check FILE` to find the cause"
-_UNSUPPORTED_FIX = "export without this operator, or remove targets with this engine from the model's `targets`"
+_OPERATOR_FIX = "export without this operator"
+_UNSUPPORTED_FIX = f"{_OPERATOR_FIX}, or remove targets with this engine from the model's `targets`"
 
 
 def _describe_device(captured: CapturedGroups) -> str:
@@ -134,6 +135,7 @@ TRACT = (
         patterns=r"(?:node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" )?Unimplemented\((?P<op>\w{1,100})\)",
         means="tract does not support the operator `{op}`",
         fix=_UNSUPPORTED_FIX,
+        anywhere=_OPERATOR_FIX,
         rules=("load-failed",),
         family="no_op",
     ),
@@ -176,6 +178,7 @@ OPENCV = (
         patterns=r"Can't create layer \"(?P<node>[^\"\n]{0,300})\" of type \"(?P<op>[\w.]{1,100})\"",
         means="OpenCV DNN does not support the operator `{op}`",
         fix=_UNSUPPORTED_FIX,
+        anywhere=_OPERATOR_FIX,
         rules=("load-failed",),
         family="no_op",
     ),
@@ -196,6 +199,7 @@ OPENCV = (
         why="OpenCV requires declared output shapes, and has limited support for quantized models and dynamic shapes",
         fix="add shapes with `onnx.shape_inference.infer_shapes`, or remove targets with this engine from the "
         "model's `targets`",
+        anywhere="add shapes with `onnx.shape_inference.infer_shapes`",
         rules=("load-failed",),
         general=True,
     ),

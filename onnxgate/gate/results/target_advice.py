@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
@@ -16,7 +17,7 @@ STAGES = frozenset(stage.value for stage in (Stage.SUPPORT, Stage.RUNTIME, Stage
 KNOWN_STATES = frozenset({"pass", "warning", "predicted", "fail"})
 """States of releases on which all errors of the model are known."""
 MAX_EXCLUDED = 2
-"""Maximum number of minor releases that are excluded from a target; for more, the target is narrowed."""
+"""Maximum number of releases that are excluded from a target; for more, the target is narrowed."""
 
 
 def suggest_target_changes(report: Report) -> Report:
@@ -32,11 +33,16 @@ def suggest_target_changes(report: Report) -> Report:
     for finding in report.findings:
         if finding.level == "error" and not finding.ignored:
             errors.setdefault(finding.model, []).append(finding)
-    findings = (_complete_fix(it, errors.get(it.model, ()), cells.get(it.model, ())) for it in report.findings)
+    targets: dict[str, set[str]] = {}
+    for runtime in report.runtimes:
+        targets.setdefault(runtime.target, set()).add(f"{runtime.engine} {runtime.version}")
+    findings = (_complete_fix(it, errors.get(it.model, ()), cells.get(it.model, ()), targets) for it in report.findings)
     return msgspec.structs.replace(report, findings=tuple(findings))
 
 
-def _complete_fix(finding: Finding, errors: Sequence[Finding], cells: Sequence[Cell]) -> Finding:
+def _complete_fix(
+    finding: Finding, errors: Sequence[Finding], cells: Sequence[Cell], targets: Mapping[str, Set[str]]
+) -> Finding:
     engines = {name.partition(" ")[0] for name in finding.runtimes}
     is_concerned = finding.level == "error" or (finding.level == "warning" and finding.works_since)
     if len(engines) != 1 or not is_concerned or finding.stage not in STAGES:
@@ -47,37 +53,72 @@ def _complete_fix(finding: Finding, errors: Sequence[Finding], cells: Sequence[C
     names = {cell.runtime for cell in own}
     causes = [finding, *(it for it in errors if set() < names.intersection(it.runtimes) < names)]
     everywhere = [it for it in errors if it.stage in STAGES and names <= set(it.runtimes)]
-    change = "".join(_find_target_change(finding, causes, everywhere, own))
+    others = _find_other_targets(finding, {cell.runtime for cell in cells}, targets)
+    change = "".join(_find_target_change(finding, causes, everywhere, own, fails_entirely=bool(others)))
+    good = {cell.runtime for cell in cells if _is_known(cell, causes) and cell.state != "fail"}
+    working = sorted(name for name, runtimes in others.items() if runtimes <= good)
+    if not change and working and finding.level == "error":
+        change = f"set `targets = {json.dumps(working, ensure_ascii=False)}` for the model"
     # In the parity stage, the other ways accept the difference or concern all releases.
     ways = (change, finding.fix) if finding.stage == Stage.PARITY.value else (finding.fix, change)
     return msgspec.structs.replace(finding, fix=", or ".join(filter(None, ways)))
 
 
+def _find_other_targets(finding: Finding, required: Set[str], targets: Mapping[str, Set[str]]) -> dict[str, Set[str]]:
+    """Return the model's targets without the finding; empty if the finding spares a release of another target."""
+    own = {name: required & runtimes for name, runtimes in targets.items() if required & runtimes}
+    failing = set(finding.runtimes)
+    others = {name: runtimes for name, runtimes in own.items() if not runtimes & failing}
+    concerned = [runtimes for name, runtimes in own.items() if name not in others]
+    return others if concerned and all(runtimes <= failing for runtimes in concerned) else {}
+
+
 def _find_target_change(
-    finding: Finding, causes: Sequence[Finding], everywhere: Sequence[Finding], cells: Sequence[Cell]
+    finding: Finding,
+    causes: Sequence[Finding],
+    everywhere: Sequence[Finding],
+    cells: Sequence[Cell],
+    *,
+    fails_entirely: bool,
 ) -> Iterator[str]:
     """Yield the change after which only releases without errors are required, if there is one.
 
-    Errors on all of these releases (`everywhere`) matter only if the target is raised to newer releases.
+    Errors on all of these releases (`everywhere`) matter only if the target is raised to newer releases. If a target
+    `fails_entirely`, the releases without errors belong to other targets, so that it cannot be narrowed.
     """
     failing = [any(it.runtime in cause.runtimes for cause in causes) for it in cells]
     working = [_is_known(it, causes) and not fails for it, fails in zip(cells, failing, strict=True)]
     releases = [it.runtime.partition(" ")[2] for it in cells]
     failed = [index for index, fails in enumerate(failing) if fails] or [len(cells)]
     last = failed[-1]
-    minors = dict.fromkeys(".".join(release.split(".")[:2]) for release in releases[failed[0] : last + 1])
-    if True in working[last:] and True in working[: failed[0]] and len(minors) <= MAX_EXCLUDED:
-        yield f"add {join_phrases([f'`!={minor}.*`' for minor in minors])} to the target"
+    is_between = True in working[last:] and True in working[: failed[0]] and not fails_entirely
+    excluded = _list_exclusions(releases[failed[0] : last + 1], set(itertools.compress(releases, working)))
+    if is_between and len(excluded) <= MAX_EXCLUDED:
+        yield f"add {join_phrases([f'`!={release}`' for release in excluded])} to the target"
     elif True in working[last:]:
         after = working.index(True, last)
-        yield f"narrow the target to >={_find_first_release(causes, releases[after - 1], releases[after])}"
+        verb = "raise" if fails_entirely else "narrow"
+        yield f"{verb} the target to >={_find_first_release(causes, releases[after - 1], releases[after])}"
     elif True not in working:
         sinces = [cause.works_since for cause in (*causes, *everywhere)]
         since = max(sinces, key=version_sort_key)
         if all(sinces) and releases and version_sort_key(since) > version_sort_key(releases[-1]):
             yield f"raise the target to >={since}"
-    elif finding.level == "error" and True in working[: failed[0]]:
+    elif finding.level == "error" and True in working[: failed[0]] and not fails_entirely:
         yield f"narrow the target to <={max(itertools.compress(releases, working[: failed[0]]), key=version_sort_key)}"
+
+
+def _list_exclusions(failing: Sequence[str], working: Collection[str]) -> list[str]:
+    """Return the versions to exclude: minor releases, or exact releases if others of the same minor release work.
+
+    If only one patch of a minor release is locked, excluding it would select the next patch, which was not checked.
+    """
+    tested = {_minor(release) for release in working}
+    return list(dict.fromkeys(it if _minor(it) in tested else f"{_minor(it)}.*" for it in failing))
+
+
+def _minor(release: str) -> str:
+    return ".".join(release.split(".")[:2])
 
 
 def _is_known(cell: Cell, causes: Sequence[Finding]) -> bool:
@@ -92,5 +133,5 @@ def _find_first_release(causes: Sequence[Finding], before: str, after: str) -> s
     is_known = all(cause.works_since for cause in causes)
     if is_known and oldest < version_sort_key(since) <= version_sort_key(after):
         return since
-    minor = ".".join(after.split(".")[:2])
+    minor = _minor(after)
     return minor if version_sort_key(minor) > oldest else after

@@ -22,7 +22,7 @@ def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
     ## What to do
     - Replace the node at which outputs start to differ, or narrow the target to the releases that the
       finding names.
-    - If the finding names a known limitation of the engine, remove the target from the model's `targets`.
+    - If the finding names a known limitation of the engine, list only the other targets in the model's `targets`.
     - To accept the difference, set the model's `tolerance`.
     """
     by_source = subject.reference == "the source"
@@ -30,7 +30,6 @@ def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
         subject,
         "engine",
         f"from {'the source' if by_source else subject.reference}",
-        "remove the target from the model's `targets`",
         note=f" ({subject.known_limit})" if subject.known_limit else "",
         relations=follows_from("export-stale") if by_source else (),
     )

@@ -9,7 +9,7 @@ from onnxgate.evidence.runtime import ModelRuns, is_avoided_crash, select_worst_
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, format_sizes, suggest_sizes
 
-FIX = "report the crash to the runtime's project, and remove the target from the model's `targets`"
+FIX = "report the crash to the runtime's project, and export the model without the operation that crashes"
 GUESSED_FIX = f"set `sizes` in `onnxgate.toml` if the model is only used with other sizes; otherwise, {FIX}"
 
 
@@ -23,7 +23,7 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     memory.
 
     ## What to do
-    - Narrow the target to the releases that the finding names, or remove the target from the model's `targets`.
+    - Export the model without the operation that crashes, or change the target as the finding suggests.
     - Report the crash to the project that develops the runtime.
     - If onnxgate guessed the size of an axis, and the model is only used with other sizes, set `sizes`.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import cast
 
 import msgspec
@@ -10,14 +11,18 @@ import pytest
 
 from onnxgate.core.report import Cell, CellState, Finding
 from onnxgate.gate.results.target_advice import suggest_target_changes
-from tests.harness.reports.sample_reports import finding, report
+from tests.harness.reports.sample_reports import finding, report, runtime
 
 LOCKED = tuple(f"onnxruntime {release}" for release in ("1.18.1", "1.20.1", "1.21.1", "1.22.0"))
 OLD, NEW = LOCKED[:2], LOCKED[2:]
 
 
 def fixes(
-    *findings: Finding, locked: Sequence[str] = LOCKED, unpredicted: Sequence[str] = (), compared: Sequence[str] = ()
+    *findings: Finding,
+    locked: Sequence[str] = LOCKED,
+    unpredicted: Sequence[str] = (),
+    compared: Sequence[str] = (),
+    targets: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[str]:
     """Return the fixes of findings about one model after changes to the target were added."""
     failing = {name for it in findings if it.level == "error" and not it.ignored for name in it.runtimes or locked}
@@ -27,7 +32,13 @@ def fixes(
         Cell(model="m.onnx", runtime=name, state=cast("CellState", state), compared=name in compared)
         for name, state in states.items()
     )
-    return [it.fix for it in suggest_target_changes(report(cells=cells, findings=findings)).findings]
+    runtimes = [
+        msgspec.structs.replace(runtime(name.split()[1], name.split()[0]), target=target)
+        for target, names in (targets or {"server": locked}).items()
+        for name in names
+    ]
+    checked = report(cells=cells, findings=findings, runtimes=tuple(runtimes))
+    return [it.fix for it in suggest_target_changes(checked).findings]
 
 
 @pytest.mark.parametrize(
@@ -132,3 +143,40 @@ def test_the_cause_of_a_warning_may_be_the_inputs() -> None:
     warnings = [finding(fix="cast", runtimes=OLD, level="warning", works_since=since) for since in ("", "1.21.0")]
 
     assert fixes(*warnings) == ["cast", "cast, or narrow the target to >=1.21.0"]
+
+
+def test_an_exact_release_is_excluded_if_others_of_its_minor_release_work() -> None:
+    """Excluding the whole minor release would exclude releases that were checked and work."""
+    locked = ("onnxruntime 1.23.2", "onnxruntime 1.24.1", "onnxruntime 1.24.2")
+    error = finding(fix="copy the data", runtimes=locked[1:2])
+
+    assert fixes(error, locked=locked) == ["copy the data, or add `!=1.24.1` to the target"]
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "more", "expected"),
+    [
+        (OLD, {}, "cast, or raise the target to >=1.21"),
+        (OLD, {"works_since": "1.20.2"}, "cast, or raise the target to >=1.20.2"),
+        (NEW, {}, 'cast, or set `targets = ["old"]` for the model'),
+        (OLD[:1], {}, "cast, or narrow the target to >=1.20"),
+        (LOCKED, {}, "cast"),
+    ],
+)
+def test_a_target_that_fails_entirely_is_not_narrowed(
+    runtimes: tuple[str, ...], more: dict[str, str], expected: str
+) -> None:
+    """The releases that work belong to another target, so that narrowing or excluding would leave none."""
+    assert fixes(finding(fix="cast", runtimes=runtimes, **more), targets={"old": OLD, "new": NEW}) == [expected]
+
+
+def test_only_targets_on_which_the_model_has_no_error_are_offered() -> None:
+    """A model that also fails on the other engine would fail again."""
+    web = ("onnxruntime-web 1.22.0",)
+    targets, locked = {"server": NEW, "web": web}, (*NEW, *web)
+    crash = finding(fix="report it", rule="runtime-crashed", runtimes=web)
+    other = finding(fix="cast", runtimes=NEW[:1])
+
+    assert fixes(crash, locked=locked, targets=targets) == ['report it, or set `targets = ["server"]` for the model']
+    assert fixes(crash, other, locked=locked, targets=targets)[0] == "report it"
+    assert fixes(crash, locked=locked, targets=targets, unpredicted=NEW) == ["report it"]
