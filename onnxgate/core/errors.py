@@ -11,6 +11,8 @@ from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.text import truncate
 
 ISSUE_TRACKER_URL = "https://github.com/onnxgate/onnxgate/issues"
+OPTIONAL_TARGET_HINT = ", or set `required = false` for the affected target"
+"""End of a hint about a runtime that a machine does not support. It does not apply to targets that are optional."""
 
 
 class OnnxgateError(Exception):

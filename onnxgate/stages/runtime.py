@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from onnxgate.core import jobs
+from onnxgate.core.errors import OPTIONAL_TARGET_HINT
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
 from onnxgate.diagnostics import classification
 from onnxgate.diagnostics.catalogue.engines import find_text_limit
@@ -118,7 +119,11 @@ def collect_evidence(
     """
     undone = {
         run.runtime: IncompleteCheck(
-            Stage.RUNTIME, model.path, run.runtime, run.observation.reason, run.observation.hint
+            Stage.RUNTIME,
+            model.path,
+            run.runtime,
+            run.observation.reason,
+            run.observation.hint.removesuffix(OPTIONAL_TARGET_HINT if run.runtime in optional else ""),
         )
         for run in runs
         if isinstance(run.observation, jobs.Unavailable)

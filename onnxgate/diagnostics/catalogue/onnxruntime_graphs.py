@@ -298,6 +298,17 @@ LOADING = (
         source="a float16 decoder, loaded on 1.17.3 to 1.31.1",
     ),
     Entry(
+        name="integer-division-by-zero",
+        patterns=r"Integer division by zero",
+        means="an integer is divided by a constant 0",
+        fix="correct the divisor, and export the model again",
+        affected="onnxruntime 1.25 to 1.32; the process ends with SIGFPE on older releases",
+        rules=("load-failed",),
+        family="constructor",
+        example="Integer division by zero",
+        source="`Div` of int64 by an initializer 0, run on 1.15.1 to 1.32.0",
+    ),
+    Entry(
         name="initialization-failed",
         patterns=r"Exception during initialization: (?P<detail>[^\n]{1,300})",
         means="a kernel could not be created: {detail}",

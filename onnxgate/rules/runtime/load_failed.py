@@ -129,9 +129,10 @@ def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> It
 
 def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
     stopping = [attempt for attempt in attempts if attempt.optimization in alone.explains]
+    verb = "is rejected" if alone.refusal.family == "constructor" else "is not supported"
     return Hit(
         alone.place or subject.place,
-        f"does not load: `{alone.operator}` is not supported ({alone.words})",
+        f"does not load: `{alone.operator}` {verb} ({alone.words})",
         model=subject.model,
         node=alone.node,
         fix=alone.refusal.fix or DEFAULT_FIX,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.errors import ISSUE_TRACKER_URL
 from onnxgate.core.findings import Hit, HitReference, Level, OnRuntime, Place, contradicts
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.rules.definition import rule
@@ -19,8 +20,8 @@ def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     Either the support data is wrong, or the runtime is a custom build.
 
     ## What to do
-    - Report the problem to the onnxgate project, with the operators of the model.
-    - Until the problem is fixed, run checks that include the runtime stage.
+    - Report the problem at <https://github.com/onnxgate/onnxgate/issues>, with the operators of the model.
+    - Until the problem is fixed, run checks without `--static`.
     """
     # The model must load at every optimization level, but may fail to run.
     loads = all(attempt.case.name or attempt.outcome == "completed" for attempt in subject.attempts)
@@ -52,8 +53,7 @@ def _create_hit(
         message,
         model=subject.model,
         node=node,
-        fix="report the problem to the onnxgate project; until the problem is fixed, run checks that include the "
-        "runtime stage",
+        fix=f"report the problem at {ISSUE_TRACKER_URL}; until the problem is fixed, run checks without `--static`",
         on=OnRuntime(subject.runtime),
         relations=contradicts(*predictions),
         identity=identity,

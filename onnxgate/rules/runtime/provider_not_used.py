@@ -20,7 +20,10 @@ def provider_not_used(subject: ModelRuns) -> Iterator[Hit]:
     the model on the slower CPU.
 
     ## What to do
-    - Install the libraries of the provider. For CUDA, install the CUDA and cuDNN versions that the release requires.
+    - Create a session with this provider in the environment of the target, and read the log, which names the missing
+      library: `python -c "import onnxruntime; onnxruntime.InferenceSession('MODEL', providers=['PROVIDER'])"`.
+    - Install this library. For CUDA, install the CUDA and cuDNN versions that the release requires. onnxgate does not
+      call `onnxruntime.preload_dlls()`, so the system must find them, for example through `LD_LIBRARY_PATH`.
     - If the check also runs on machines without the device, set `required = false` for the target.
     """
     if not subject.unused_providers:
@@ -30,7 +33,8 @@ def provider_not_used(subject: ModelRuns) -> Iterator[Hit]:
         subject.place,
         f"does not run on {named}: the session silently uses other providers",
         model=subject.model,
-        fix="install the libraries that the provider needs, or set `required = false` for the target",
+        fix="install the libraries that the provider needs (`onnxgate explain provider-not-used` shows how to find "
+        "out which), or set `required = false` for the target if this machine has no such device",
         on=OnRuntime(subject.runtime),
         identity=" ".join(subject.unused_providers),
     )

@@ -20,7 +20,8 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
 
     ## What to do
     - If the model may take longer, raise `time-s` in `[limits]`.
-    - Otherwise, check the loops of the model and the tested input sizes.
+    - If the tested inputs are too large, set smaller `sizes`.
+    - Otherwise, check whether the conditions of its loops can become false.
     """
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "timed-out":
@@ -31,7 +32,8 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
         subject.place,
         f"does not finish {doing} within {first.end.limit_s:g} s",
         model=subject.model,
-        fix="raise `time-s` in `[limits]` if the model may take longer, or check the loops of the model",
+        fix="raise `time-s` in `[limits]` if the model may take longer; otherwise, set smaller `sizes`, or check "
+        "whether its loops end",
         on=OnRuntime(subject.runtime, f"times out{at}" if (at := describe_level(attempts, subject)) else ""),
         identity=first.case.name,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.advice import Action, ConfigEdit
 from onnxgate.core.findings import Hit, Level, OnRuntime, strip_versions
 from onnxgate.evidence.support import ProviderFallback
 from onnxgate.rules.definition import rule
@@ -30,7 +31,10 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
         f"runs {operators} on `{subject.runs_on}` instead of `{subject.provider}`: {subject.nodes.words}",
         model=subject.model,
         node=subject.nodes.name,
-        fix=f"export with operators and types that `{subject.provider}` supports",
+        fix=(
+            Action(f"export with operators and types that `{subject.provider}` supports"),
+            ConfigEdit("accept the finding with an `[[ignore]]` entry if the copying time does not matter"),
+        ),
         on=OnRuntime(subject.runtime),
         identity=f"{subject.provider} {subject.runs_on} {strip_versions(' '.join(sorted(subject.operators)))}",
     )

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 from packaging import tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from onnxgate.core.errors import UnavailableError
+from onnxgate.core.errors import OPTIONAL_TARGET_HINT, UnavailableError
 from onnxgate.core.files import remove_path, replace_atomically, temporary_folder
 from onnxgate.core.subprocesses import CommandRunner, CompletedCommand, find_uv
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage, Wheel
@@ -53,7 +53,7 @@ def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -
             raise UnavailableError(
                 f"`{package.name} {package.version}` has no wheel for {sysconfig.get_platform()} "
                 f"and Python {package.python}",
-                hint="run the check on a supported platform, or set `required = false` for the affected target",
+                hint=f"run the check on a supported platform{OPTIONAL_TARGET_HINT}",
             )
     return tuple(needed)
 

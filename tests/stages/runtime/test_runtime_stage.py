@@ -10,6 +10,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
+from onnxgate.core.errors import OPTIONAL_TARGET_HINT
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
 from onnxgate.core.jobs import CaseResult, Completed, Crashed, Failure, LoadResult, Refused, TimedOut, Unavailable
 from onnxgate.evidence.runtime import Attempt, WrongShape
@@ -151,6 +152,15 @@ def test_unavailable_runtime_has_no_attempts(tmp_path: Path) -> None:
     assert [runs.runtime for runs in found] == [NEW]
     assert undone == (IncompleteCheck(Stage.RUNTIME, "m.onnx", OLD, "no wheel for Python 3.11 here", "install one"),)
     assert undone[0].hint == "install one"
+
+
+def test_a_target_that_is_optional_already_is_not_made_optional(tmp_path: Path) -> None:
+    """The hint of a skipped runtime names only what is left to do."""
+    gone = [ran(OLD, "all", Unavailable(reason="no wheel", hint=f"use Linux{OPTIONAL_TARGET_HINT}"))]
+    _, undone = collect_evidence(run_model(tmp_path), gone, {}, {})
+    _, skipped = collect_evidence(run_model(tmp_path), gone, {}, {}, {}, {OLD})
+
+    assert [it.hint for it in (*undone, *skipped)] == [f"use Linux{OPTIONAL_TARGET_HINT}", "use Linux"]
 
 
 def test_case_that_runs_elsewhere_is_usable(tmp_path: Path) -> None:
