@@ -27,8 +27,6 @@ REQUIREMENT_SOURCES = {
     "measured": "measured in this check",
 }
 
-FORM = "rtol = 0, atol = 1e-3"
-"""Example of a tolerance for all outputs."""
 UNTOLERATED_METRICS = frozenset({"outputs", "shape", "type", "not finite"})
 """Metrics of differences that no `tolerance` accepts."""
 
@@ -97,12 +95,18 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
     if not named and any(difference.bound_from == "config" for difference in differences):
         return "raise the model's `tolerance` in the config if the difference is acceptable"
     if not named:
-        return (
-            f"set a tolerance above the difference, such as `tolerance = {{ {FORM} }}`, if the difference is acceptable"
-        )
+        atol = _round_up(max((it.value for it in differences if it.metric == "worst_abs"), default=1e-3))
+        form = f"tolerance = {{ rtol = 0, atol = {atol:g} }}"
+        return f"set a tolerance above the difference, such as `{form}`, if the difference is acceptable"
     keys = (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False) for name in named)
     form = ", ".join(f"{key} = {{ rtol = 0, atol = 20 }}" for key in keys)
     return f"set a tolerance above the difference, such as `tolerance = {{ {form} }}`, if the difference is acceptable"
+
+
+def _round_up(value: float) -> float:
+    """Round up to one significant digit, so that a tolerance of this size allows the difference."""
+    unit = 10.0 ** math.floor(math.log10(value)) if 0 < value < math.inf else 0
+    return math.ceil(value / unit) * unit if unit else 1e-3
 
 
 def describe_worst(comparison: Comparison) -> str:

@@ -9,7 +9,10 @@ from onnxgate.evidence.runtime import ModelRuns, is_proven_fault, select_worst_a
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, name_outputs
 
-FIX = "use float32 for nodes that overflow, avoid undefined results such as `log(0)`, and export the model again"
+FIX = (
+    "use smaller values or a wider type in nodes that overflow, avoid undefined results such as `log(0)`, and export "
+    "the model again"
+)
 
 
 @rule(ModelRuns, "output-not-finite", level=Level.ERROR, since="0.1.0")
@@ -22,7 +25,8 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
     over masked values. If the inputs are generated and the model has no `source`, this is a warning.
 
     ## What to do
-    - Use float32 for nodes that overflow, and avoid undefined results such as `log(0)`.
+    - Use smaller values or a wider type, such as float32, in nodes that overflow, and avoid undefined results such as
+      `log(0)`.
     - Configure real `inputs` in `onnxgate.toml` to find out whether the generated inputs are the cause.
     """
     attempts = [attempt for attempt in subject.attempts if attempt.outputs.not_finite]

@@ -34,7 +34,7 @@ LABELS = msgspec.structs.replace(
     detail="at [3]: 4 instead of 5; 2 of 64 elements differ",
 )
 WORDS = msgspec.structs.replace(LABELS, detail="at [3]: 'cat' instead of 'cut'; 2 of 64 elements differ")
-GENERAL = "set a tolerance above the difference, such as `tolerance = { rtol = 0, atol = 1e-3 }`"
+GENERAL = "set a tolerance above the difference, such as `tolerance = { rtol = 0, atol = 0.5 }`"
 NAMED = 'set a tolerance above the difference, such as `tolerance = { "label/0" = { rtol = 0, atol = 20 } }`'
 
 
@@ -80,6 +80,20 @@ def test_tolerance_of_integers_names_the_output(rule: Any, pair: Any) -> None:
 
     assert hit.fix.endswith(f"{NAMED}, if the difference is acceptable")
     assert "--measure" not in hit.fix
+
+
+@pytest.mark.parametrize(
+    ("value", "atol"), [(0.17, "0.2"), (0.5, "0.5"), (2.3e-5, "3e-05"), (1.0, "1"), (37.0, "40"), (9.1, "10")]
+)
+def test_the_suggested_tolerance_allows_the_difference(value: float, atol: str) -> None:
+    """A smaller example would lead to the same finding."""
+    (hit,) = runtime_mismatch.judge(_comparison("runtime", msgspec.structs.replace(FAR, value=value)))
+
+    assert float(atol) >= value
+    assert hit.fix == (
+        f"set a tolerance above the difference, such as `tolerance = {{ rtol = 0, atol = {atol} }}`, "
+        "if the difference is acceptable"
+    )
 
 
 def test_strings_have_no_tolerance() -> None:
