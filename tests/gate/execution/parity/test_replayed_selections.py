@@ -138,7 +138,7 @@ def compare_runs(folder: Path, text: str, sourced: Observation, model: ParityMod
     ran = ObservedRun(PLANNED.name, job, session.submit(PLANNED, job, None).result())
     extra = ExtraRuns({PLANNED.name: PLANNED}, session.submit, session.place)
     export = Export(source="m.py:build", output="", folder="", opset=None, ir_version_max=None)
-    source = SourceRuns(export, (case,), lambda job: sourced, extra.create_folder)
+    source = SourceRuns(export, None, (case,), lambda job: sourced, extra.create_folder)
     comparison = ReplayedComparison(
         extra, source, lambda it, replayed: collect_evidence(it, replayed.runs, replayed.eager, ())
     )
