@@ -84,7 +84,11 @@ def list_corrections(
     larger = [name for name in axes if setting[name] > 1]
     larger = [name for name in larger if name not in leading] or larger
     kinds = (
-        [*_list_replacements(setting, axes, pairs), *_list_larger(text, setting, axes)],
+        [
+            *_list_squares(setting, larger, pairs),
+            *_list_replacements(setting, axes, pairs),
+            *_list_larger(text, setting, axes),
+        ],
         [it for a, b in computed for it in _list_areas(setting, larger, b / a)],
         [{name: round(setting[name] * b / a)} for a, b in computed for name in larger],
         [{name: setting[name] + b - a} for a, b in computed for name in larger],
@@ -131,6 +135,22 @@ def _list_areas(setting: Mapping[str, int], axes: Sequence[str], ratio: float) -
         first, second = sorted(axes, key=lambda name: setting[name])[-2:]
         yield dict.fromkeys((first, second), round(math.sqrt(ratio * setting[first] * setting[second])))
         yield {name: round(math.sqrt(ratio) * setting[name]) for name in (first, second)}
+
+
+def _list_squares(
+    setting: Mapping[str, int], axes: Sequence[str], pairs: Sequence[tuple[int, int]]
+) -> Iterator[dict[str, int]]:
+    """Yield equal sizes of the two largest axes if their area has the required ratio exactly.
+
+    A size in the text may be a number of patches that is equal to the size of an axis by chance.
+    """
+    if len(axes) < 2:
+        return
+    first, second = sorted(axes, key=lambda name: setting[name])[-2:]
+    for actual, required in pairs:
+        area, rest = divmod(setting[first] * setting[second] * required, max(actual, 1))
+        if setting[first] != setting[second] == actual and not rest and math.isqrt(area) ** 2 == area:
+            yield dict.fromkeys((first, second), math.isqrt(area))
 
 
 def _find_pairs(text: str) -> list[tuple[int, int]]:

@@ -36,6 +36,10 @@ TEXTS = {
         {"n": 1, "h": 64, "w": 96},
         {"n": 1, "h": 224, "w": 224},
     ),
+    "Attempting to broadcast an axis by a dimension other than 1. 16 by 96": (
+        {"n": 1, "h": 64, "w": 96},
+        {"n": 1, "h": 32, "w": 32},
+    ),
     "Input channels C is not equal to kernel channels * group. C: 96 kernel channels: 5 group: 2": (
         {"n": 1, "f": 96},
         {"n": 1, "f": 10},

@@ -279,7 +279,7 @@ class _Executor:
             found = size_search.find_sizes(reading, model, ran, started.sourced.eager, attempt_sizes)
             if found.settings:
                 started = self._restart(started, generator.try_write(found.list_cases(generator), self._folder()))
-                ran = _collect_runs(started)
+                started, ran = replace(started, unvaried=found.describe_untested()), _collect_runs(started)
             started, ran = self._leave_out_crashes(started, ran, crashes)
             if not found.settings or not any(map(size_search.list_crashing, ran)):
                 break
@@ -328,7 +328,8 @@ class _Executor:
         eager, sourced = None, started.sourced
         if sourced.eager is not None:
             eager = {**sourced.eager, **(self._exporter.run_source(prepared, cases) or {})}
-        return self._start(prepared, SourceOutputs(eager, sourced.sample))
+        restarted = self._start(prepared, SourceOutputs(eager, sourced.sample))
+        return replace(restarted, unvaried=started.unvaried)
 
     def _create_generator(self, started: StartedModel, reading: ParsedModel) -> CaseGenerator | None:
         """Return the generator of the inputs of a model; None if they cannot be generated."""

@@ -76,6 +76,8 @@ class RunEvidence:
             except BRANCH_FAULTS as error:
                 reason = f"the branches of its `If` nodes could not be analyzed ({type(error).__name__}: {error})"
                 unread = (IncompleteCheck(Stage.RUNTIME, prepared.path, "", reason, by_design=True),)
+        if started.unvaried and Stage.RUNTIME in settings.stages:
+            unread += (IncompleteCheck(Stage.RUNTIME, prepared.path, "", started.unvaried, by_design=True),)
         explained = (fed.reason, fed.hint, fed.cause)
         reason, hint, cause = explained if fed.reason else failed_runs.explain_no_completed_run(runs)
         unrun_stages = settings.stages & {Stage.RUNTIME, Stage.PARITY} if reason and started.levels else ()

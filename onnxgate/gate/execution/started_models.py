@@ -63,6 +63,7 @@ class StartedModel:
     sourced: SourceOutputs
     levels: Mapping[PlannedRuntime, Future[tuple[ObservedRun, ...]]]
     crashes: tuple[ObservedRun, ...] = ()  # with one case each, whose guessed sizes were replaced
+    unvaried: str = ""  # sentence about the axes that were run with one size only
 
     @property
     def cases(self) -> tuple[InputCase, ...]:

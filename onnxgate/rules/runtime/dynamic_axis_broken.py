@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
+from onnxgate.core.text import join_phrases
 from onnxgate.evidence.runtime import ModelRuns, has_refused_sizes, select_worst_attempts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
@@ -77,4 +78,4 @@ def _find_single_sizes(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _name_axes(sizes: dict[str, int]) -> str:
-    return " and ".join(f"`{axis}`" for axis in sizes)
+    return join_phrases([f"`{axis}`" for axis in sizes])

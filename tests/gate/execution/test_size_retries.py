@@ -29,10 +29,12 @@ from onnxgate.core.jobs import (
     Run,
     RunResult,
 )
+from onnxgate.core.text import join_quoted
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.execution import executor, size_search
 from onnxgate.gate.execution.branch_retries import MAX_OTHER_VALUES
 from onnxgate.gate.execution.size_search import MAX_CORRECTIONS, MAX_CRASHES
+from onnxgate.gate.execution.size_variations import MAX_RUNS
 from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel
 from onnxgate.inputs.axis_sizes import list_alternative_settings
 from onnxgate.inputs.case_selection import CaseSelection
@@ -323,6 +325,25 @@ def test_axes_that_cannot_vary_together_vary_alone(tmp_path: Path) -> None:
         "sizes n=3 x[2]=64 width=96",
         "sizes n=1 x[2]=64 width=64",
     }
+
+
+def test_axes_that_were_not_varied_are_reported(tmp_path: Path) -> None:
+    """The search is limited, and error texts that do not name sizes cannot shorten it."""
+    names = [f"{kind}{name}" for name in "abcx" for kind in "tf"]
+    inputs = ", ".join(f"float[batch, t{name}, f{name}] {name}" for name in "abcx")
+    done, _ = _execute(
+        tmp_path,
+        lambda _, it: {it[name] for name in names} == {8},
+        model=f"""<ir_version: 8, opset_import: ["" : 17]>
+        g ({inputs}) => (float[batch, tx, fx] y) {{ y = Relu(x) }}""",
+    )
+    (skipped,) = done.step.skipped
+
+    assert skipped.reason == (
+        f"{join_quoted(names)} were run with one size only, "
+        f"because the search for other sizes ended after {MAX_RUNS} runs"
+    )
+    assert done.step.undone == ()
 
 
 def test_named_axis_that_does_not_vary_is_still_reported(tmp_path: Path) -> None:

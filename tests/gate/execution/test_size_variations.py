@@ -47,6 +47,7 @@ def _search(
     [
         (64, lambda h, w: h % 32 == w % 32 == 0, (128, 128)),
         (65, lambda h, w: h % 64 == w % 64 == 1, (129, 129)),
+        (63, lambda h, w: h % 64 == w % 64 == 63, (127, 127)),
         (112, lambda h, w: h <= 112 and w <= 112, (56, 56)),
         (100, lambda h, w: h == w, (200, 200)),
         (512, lambda h, w: min(h, w) >= 400, (640, 640)),
@@ -104,10 +105,62 @@ def test_axes_without_a_declared_name_may_have_one_size(name: str) -> None:
     assert _search({"batch": 1, axis: 48}, lambda it: it[axis] == 48, inputs=inputs, axes=(axis,)) == FoundSizes()
 
 
-@pytest.mark.parametrize(("text", "memory"), [("indices element out of data bounds", False), ("bad", True)])
-def test_other_causes_show_nothing_about_sizes(text: str, memory: bool) -> None:
-    """Invalid values and memory limits are not the fault of the sizes."""
+@pytest.mark.parametrize(
+    ("text", "memory", "reason"),
+    [
+        ("indices element out of data bounds", False, "generated values may be invalid at other sizes"),
+        ("bad", True, "a run with other sizes crashed or exceeded a limit"),
+    ],
+)
+def test_other_causes_show_nothing_about_sizes(text: str, memory: bool, reason: str) -> None:
+    """Invalid values and memory limits are not the fault of the sizes, but it is reported that no other was run."""
     base = {"batch": 1, "h": 48, "w": 48}
     found = _search(base, lambda it: it == base, explain=lambda _: text, memory=memory)
 
-    assert found == FoundSizes()
+    assert found == FoundSizes(untested=("h", "w"), reason=reason)
+    assert found.describe_untested() == f"`h`, `w` were run with one size only, because {reason}"
+
+
+def test_an_image_may_have_a_fixed_area() -> None:
+    """A table of positions fixes the number of patches, so that one side cannot change alone."""
+    found = _search({"batch": 1, "h": 64, "w": 16}, lambda it: it["h"] // 8 * (it["w"] // 8) == 16)
+
+    assert {"batch": 1, "h": 16, "w": 64} in found.settings
+    assert found.fixed == ()
+
+
+MANY = tuple(ValueInfo(name, "tensor(float)", ("batch", f"t{name}", f"f{name}")) for name in "abcd")
+MANY_BASE = {
+    "batch": 1,
+    **{f"{kind}{name}": 5 + 2 * i for i, (kind, name) in enumerate((k, n) for n in "abcd" for k in "tf")},
+}
+
+
+def _find_fixed(setting: Sizes, fixed: Sequence[str]) -> str:
+    return next((name for name in fixed if setting[name] != MANY_BASE[name]), "")
+
+
+@pytest.mark.parametrize("count", [8, 7, 5])
+def test_error_texts_name_many_fixed_axes(count: int) -> None:
+    """Axes that are not named change together. Two different sizes of each fixed axis suffice."""
+    fixed = [*MANY_BASE][1 : count + 1]
+
+    def explain(setting: Sizes) -> str:
+        name = _find_fixed(setting, fixed)
+        return f"invalid dimensions: Got: {setting[name]} Expected: {MANY_BASE[name]}" if name else ""
+
+    found = _search(
+        MANY_BASE, lambda it: not _find_fixed(it, fixed), inputs=MANY, axes=[*MANY_BASE][1:], explain=explain
+    )
+
+    assert (found.fixed, found.untested) == (tuple(fixed), ())
+    assert all(any(it[name] != MANY_BASE[name] for it in found.settings) for name in [*MANY_BASE][count + 1 :])
+
+
+def test_many_fixed_axes_that_no_error_text_names() -> None:
+    """The number of runs is limited, and the report names the axes that were run with one size."""
+    found = _search(MANY_BASE, lambda it: it == MANY_BASE | {"fd": it["fd"]}, inputs=MANY, axes=[*MANY_BASE][1:])
+
+    assert found.untested == ("ta", "fa", "tb", "fb", "tc", "fc", "td")
+    assert found.settings == ({**MANY_BASE, "fd": 2 * MANY_BASE["fd"]},)
+    assert found.describe_untested().endswith(f"because the search for other sizes ended after {MAX_RUNS} runs")
