@@ -150,6 +150,7 @@ LAZY = {
         "runtimes/protocol.py",
         "stages/changes/file_comparison.py",
         "support/matching/function_bodies.py",
+        "support/matching/constant_nodes.py",
         "support/matching/node_traits.py",
         "support/matching/attribute_restrictions.py",
         "support/matching/type_inference.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.tensor_data import read_small_values
 from onnxgate.model.reading.view import GraphView, NodeView
+from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault, read_constant
 from onnxgate.support.matching.operations import NodeTraits, WrongLoss
 
 if TYPE_CHECKING:
@@ -18,12 +18,23 @@ if TYPE_CHECKING:
 NO_TRAITS = NodeTraits()
 _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalization"})
 DESCRIBED = frozenset(
-    {*_RANKED, "Dropout", "Identity", "MatMul", "Reshape", "Resize", "SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"}
+    (
+        *(*_RANKED, *COMPUTED, "Concat", "Div", "Dropout", "Identity", "MatMul", "Mod", "Resize"),
+        *("SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"),
+    )
 )
 """Names of the operators that have traits."""
 _SQUEEZE_WITH_AXES_INPUT = 13
 """First opset in which the axes of Squeeze are an input. Older ones are inferred wrongly by old releases."""
 _DOUBLE = 11
+_INTEGERS = (6, 7)
+_FOLDED = frozenset(
+    (
+        *("Add", "Cast", "Concat", "ConstantOfShape", "Div", "Expand", "Gather", "Identity", "Mul", "Neg", "Range"),
+        *("ReduceProd", "Reshape", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Unsqueeze", "Where"),
+    )
+)
+"""Operators of which ONNX Runtime computes nodes with constant inputs when it loads a model."""
 _LOSS_WEIGHTS = 2
 """Index of the weights among the inputs of SoftmaxCrossEntropyLoss."""
 _MAX_DEPTH = 32
@@ -43,8 +54,18 @@ class Scope(Protocol):
 class TraitReader:
     """Reads the traits of the nodes of one graph."""
 
-    def __init__(self, graph: GraphView, scope: Scope, scalar_squeezes: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        graph: GraphView,
+        scope: Scope,
+        scalar_squeezes: Mapping[str, str],
+        *,
+        is_in_function: bool,
+        outer: TraitReader | None = None,
+    ) -> None:
         self._graph = graph
+        self._outer = outer  # reader of the graph that contains this one
+        self._is_in_function = is_in_function
         self._scope = scope
         self._scalar_squeezes = scalar_squeezes
         self._producers: Mapping[str, NodeView] | None = None
@@ -62,11 +83,13 @@ class TraitReader:
         if name == "SoftmaxCrossEntropyLoss":
             wrong = self._find_wrong_loss(node) if len(node.inputs) > 1 else ""
             return NodeTraits(wrong_loss=wrong, has_fixed_scores=self._is_fixed(node.inputs[0])) if wrong else NO_TRAITS
-        if name == "Squeeze":
+        if name == "Squeeze" and len(node.inputs) == 1:
             return NodeTraits(as_scalar="".join(self._scalar_squeezes.get(name, "") for name in node.outputs[:1]))
-        if name == "Reshape":
-            shape = self._find_wrong_shape(node) if len(node.inputs) > 1 else ""
-            return NodeTraits(wrong_shape=shape) if shape else NO_TRAITS
+        if name in COMPUTED or name == "Concat":
+            fault = self._find_constant_fault(node)
+            return NodeTraits(constant_fault=fault, has_late_fault=self._is_in_function) if fault else NO_TRAITS
+        if name in ("Div", "Mod"):
+            return NodeTraits(divides_by_zero=True) if self._divides_by_zero(node) else NO_TRAITS
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
         return NodeTraits(scales=self._read_scales(node))
@@ -74,7 +97,9 @@ class TraitReader:
     def _is_fixed(self, name: str) -> bool:
         """Return whether all sizes of a value of known rank are known."""
         value_type = self._scope.type_of(name)
-        return value_type is not None and all(dim.HasField("dim_value") for dim in value_type.tensor_type.shape.dim)
+        if value_type is None or not value_type.tensor_type.HasField("shape"):
+            return False
+        return all(dim.HasField("dim_value") for dim in value_type.tensor_type.shape.dim)
 
     def _find_wrong_loss(self, node: NodeView) -> WrongLoss:
         """Return how labels (N, D1, ...) do not fit scores (N, C, D1, ...), or "weights" if their rank is not 1.
@@ -103,35 +128,54 @@ class TraitReader:
         known = [(left.dim_value, right.dim_value) for left, right in pairs if left.dim_value and right.dim_value]
         return bool(dims) and all(left == right or 1 in (left, right) for left, right in known)
 
-    def _find_wrong_shape(self, node: NodeView) -> str:
-        """Return how a stored tensor does not fit the constant shape of Reshape; "" if it fits or this is unknown."""
-        tensor = self._constant(node.inputs[0])
-        sizes = self._read_integers(node.inputs[1]) if tensor is not None else ()
-        if tensor is None or not sizes or min(sizes) < 0:
-            return ""
-        keeps_zeros = any(attribute.name == "allowzero" and attribute.i for attribute in node.attributes)
-        if 0 in sizes and not keeps_zeros:
-            if 0 in sizes[len(tensor.dims) :]:
+    def _find_constant_fault(self, node: NodeView) -> str:
+        """Return why a node of constants cannot be computed; "" if it can or this is unknown."""
+        if node.operator[1] == "Concat":
+            names = [name for name in node.inputs if name]
+            is_computed = 0 < len(names) < len(node.inputs) and all(self._is_folded(name, 0) for name in names)
+            return f"input {node.inputs.index('') + 1} is absent" if is_computed else ""
+        constants = []
+        for name in node.inputs:
+            tensor = self._constant(name) if name else None
+            if tensor is None:
                 return ""
-            sizes = tuple(size or tensor.dims[axis] for axis, size in enumerate(sizes))
-        count = math.prod(tensor.dims)
-        if count == math.prod(sizes) or not all(map(self._is_stored_here, node.inputs)):
-            return ""
-        return f"{count} elements do not fit the shape ({', '.join(map(str, sizes))})"
+            constants.append(tensor)
+        fault = explain_fault(node, constants)
+        return fault if fault and all(map(self._is_stored, node.inputs)) else ""
 
-    def _read_integers(self, name: str) -> tuple[int, ...]:
-        """Return the elements of a constant list of integers; () if it is not constant or has other elements."""
+    def _divides_by_zero(self, node: NodeView) -> bool:
+        """Return whether a constant divisor of integers contains 0."""
+        tensor = self._constant(node.inputs[1]) if len(node.inputs) > 1 else None
+        if tensor is None or tensor.data_type not in _INTEGERS or 0 not in (read_small_values(tensor) or ()):
+            return False
+        return self._is_stored_here(node.inputs[1])
+
+    def _is_folded(self, name: str, depth: int) -> bool:
+        """Return whether ONNX Runtime certainly replaces a value by a constant when it loads the model."""
         producer = self._producer(name)
-        if producer is not None and producer.operator[1] == "Constant":
-            listed = next((it.ints for it in producer.attributes if it.name == "value_ints"), None)
-            if listed is not None:
-                return tuple(listed)
-        tensor = self._constant(name)
-        values = read_small_values(tensor) if tensor is not None else None
-        return tuple(map(int, values or ()))
+        if producer is None:
+            return self._is_stored(name)
+        if producer.operator[1] == "Constant":
+            return True
+        if producer.operator[1] == "Shape" and self._is_fixed(producer.inputs[0]):
+            return True
+        inputs = [name for name in producer.inputs if name]
+        is_simple = producer.operator[1] in _FOLDED and bool(inputs) and depth < _MAX_DEPTH
+        return is_simple and all(self._is_folded(name, depth + 1) for name in inputs)
+
+    def _is_stored(self, name: str) -> bool:
+        """Return whether a constant belongs to this graph or one around it, and callers of the model cannot replace it.
+
+        Source: nodes in branches with constants of their own and of the model, loaded on ONNX Runtime 1.16.3 to 1.31.1.
+        """
+        if self._is_stored_here(name):
+            return True
+        declared = getattr(self._graph.proto, "input", ())
+        is_captured = self._outer is not None and all(value.name != name for value in declared)
+        return is_captured and self._outer is not None and self._outer._is_stored(name)
 
     def _is_stored_here(self, name: str) -> bool:
-        """Return whether a value is a constant of this graph that callers of the model cannot replace."""
+        """Return whether a constant belongs to this graph, and callers of the model cannot replace it."""
         if self._producer(name) is not None:
             return True
         own = any(tensor.name == name for tensor in getattr(self._graph.proto, "initializer", ()))
@@ -192,10 +236,11 @@ class TraitReader:
     def _constant(self, name: str) -> TensorProto | None:
         producer = self._producer(name)
         if producer is None:
-            return self._scope.initializer(name)
+            tensor = self._scope.initializer(name)
+            return tensor if tensor is not None or self._outer is None else self._outer._constant(name)
         if producer.operator[1] != "Constant":
             return None
-        return next((attribute.t for attribute in producer.attributes if attribute.HasField("t")), None)
+        return next((read_constant(attribute) for attribute in producer.attributes), None)
 
     def _is_fused_with_transpose(self, node: NodeView) -> bool:
         """Return whether the optimizer replaces MatMul and a Transpose before it by `com.microsoft.FusedMatMul`.

@@ -50,7 +50,9 @@ class NodeTraits(msgspec.Struct, frozen=True):
     wrong_loss: WrongLoss = ""
     has_fixed_scores: bool = False  # all sizes of the scores of a wrong loss are known
     is_eliminated: bool = False  # Identity or Dropout that ONNX Runtime removes before it selects kernels
-    wrong_shape: str = ""  # how a constant does not fit the constant shape of Reshape
+    constant_fault: str = ""  # why a node with constant inputs cannot be computed
+    has_late_fault: bool = False  # the node with the fault is in a local function
+    divides_by_zero: bool = False  # Div or Mod of integers by a constant that contains 0
 
     @property
     def concerns_neighbors(self) -> bool:

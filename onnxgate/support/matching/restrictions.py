@@ -65,10 +65,20 @@ _GROUPED_BY_CHANNEL = 21
 
 Source: models with inputs of rank 0 to 3 in opsets 21 to 23, loaded on 12 releases from 1.16.0 to 1.32.0.
 """
-_LAST_THAT_REQUIRES_SHAPE = "1.26.0"
-"""Last release that refuses a model if it cannot reshape a constant. Later ones load it, and fail when the node runs.
+_LAST_THAT_COMPUTES = "1.26.0"
+"""Last release that refuses a model if it cannot compute a node with constant inputs. Later ones fail when it runs.
 
-Source: 15 models with constants and shapes, loaded on 9 releases from 1.16.0 to 1.31.1.
+Source: see `constant_nodes`.
+"""
+_FIRST_THAT_COMPUTES_IN_FUNCTIONS = "1.17.0"
+"""First release that replaces calls of local functions by their nodes before it computes nodes of constants.
+
+Source: nodes of constants in local functions, loaded on ONNX Runtime 1.16.0 to 1.26.0.
+"""
+_FIRST_THAT_DIVIDES = "1.25.0"
+"""First release that refuses models in which integers are divided by a constant 0; older ones crash or return anything.
+
+Source: Div and Mod of 9 types with stored, computed and replaceable divisors, loaded on 1.24.4 to 1.32.0.
 """
 _OF_AXIS, _OF_AXIS_SINCE = ("ArgMax", "ArgMin"), 11
 
@@ -91,8 +101,8 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
             return SupportGap("missing-kernel", problem, about=operation.outputs[0])
     if SHORT_PADS.concerns(operation, since, release, values):
         return f"`{operation.label}` reads values beyond the end of `pads`, which must have two for each axis"
-    if operation.traits.wrong_shape and not is_release_within(release, "", _LAST_THAT_REQUIRES_SHAPE):
-        return f"the model may load, but `{operation.label}` fails when it runs: {operation.traits.wrong_shape}"
+    if operation.traits.constant_fault and not _computes(operation, release):
+        return f"the model may load, but `{operation.label}` fails when it runs: {operation.traits.constant_fault}"
     if any(restriction.concerns(operation, since, release, values) for restriction in LOCALE_RESTRICTIONS):
         locale = values.get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only if the locale `{locale}` is installed"
@@ -117,9 +127,11 @@ def _find_shape_restriction(
         return SupportGap("attribute-unsupported", problem, about="axis")
     if operation.name in _OF_AXIS and rank == 0 and since >= _OF_AXIS_SINCE:
         return SupportGap("attribute-unsupported", f"`{name}` does not accept a scalar", about="rank")
-    if operation.traits.wrong_shape and is_release_within(release, "", _LAST_THAT_REQUIRES_SHAPE):
-        problem = f"`{name}` is computed when the model is loaded, but {operation.traits.wrong_shape}"
-        return SupportGap("attribute-unsupported", problem, about="shape")
+    if operation.traits.constant_fault and _computes(operation, release):
+        problem = f"`{name}` is computed when the model is loaded, but {operation.traits.constant_fault}"
+        return SupportGap("attribute-unsupported", problem, about="constants")
+    if operation.traits.divides_by_zero and is_release_within(release, _FIRST_THAT_DIVIDES, ""):
+        return SupportGap("attribute-unsupported", f"`{name}` divides integers by a constant 0", about="divisor")
     if operation.traits.as_scalar and is_release_within(release, "1.18.0", "1.22.1"):
         problem = f"`{name}` without `axes` and with an unknown size is taken for a scalar, and then "
         return SupportGap("attribute-unsupported", problem + operation.traits.as_scalar, about="omitted axes")
@@ -127,6 +139,12 @@ def _find_shape_restriction(
         problem = f"`{name}` of doubles is fused with `Transpose` into `com.microsoft.FusedMatMul`"
         return SupportGap("missing-kernel", problem, "has no kernel for it with doubles", "FusedMatMul")
     return None
+
+
+def _computes(operation: Operation, release: str) -> bool:
+    """Return whether a release computes a node of constants when it loads a model, and refuses it if this fails."""
+    first = _FIRST_THAT_COMPUTES_IN_FUNCTIONS if operation.traits.has_late_fault else ""
+    return is_release_within(release, first, _LAST_THAT_COMPUTES)
 
 
 def _check_scales(operation: Operation, values: AttributeValues, release: str) -> str:

@@ -272,11 +272,13 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
             scope.add(node.outputs[0], _make_tensor_type(element))
             self.learnt.add(node.outputs[0])
 
-    def nodes(self, graph: GraphView, typed: GraphProto, scope: ValueTypes) -> Iterator[TypedNode]:
+    def nodes(
+        self, graph: GraphView, typed: GraphProto, scope: ValueTypes, outer: TraitReader | None = None
+    ) -> Iterator[TypedNode]:
         """Yield the nodes of a graph with their types; each contains the nodes of its subgraphs or called function."""
         opset, type_of, spell = self.imports.get(DEFAULT_DOMAIN, 0), scope.type_of, scope.spell
         versions = {domain: version or _OPSET_ZERO for domain, version in self.imports.items()}
-        traits = TraitReader(graph, scope, self.scalar_squeezes)
+        traits = TraitReader(graph, scope, self.scalar_squeezes, is_in_function=bool(self.within), outer=outer)
         for index, node in enumerate(graph.nodes):
             domain, name, _ = node.operator
             operation = _make_operation(
@@ -293,16 +295,18 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 unread = "" if inner is not None else self.calls.unread or _TOO_MANY_CALLS
                 yield TypedNode(operation, node.name, node.proto, inner or (), True, self.within, type_of, unread)
             else:
-                inside = tuple(self._inside(node, typed.node[index], scope)) if node.graphs else ()
+                inside = tuple(self._inside(node, typed.node[index], scope, traits)) if node.graphs else ()
                 yield TypedNode(operation, node.name, node.proto, inside, False, self.within, type_of)
 
-    def _inside(self, node: NodeView, typed_node: NodeProto, scope: ValueTypes) -> Iterator[TypedNode]:
+    def _inside(
+        self, node: NodeView, typed_node: NodeProto, scope: ValueTypes, traits: TraitReader
+    ) -> Iterator[TypedNode]:
         for graph, typed in zip(node.graphs, iter_node_subgraphs(typed_node), strict=True):
             inner = ValueTypes(typed, graph.proto, scope)
             if node.operator[1] == "Loop":
                 _pass_in(node, graph.proto, inner, scope)
             self.propagate(graph, inner)
-            yield from self.nodes(graph, typed, inner)
+            yield from self.nodes(graph, typed, inner, traits)
 
     def _called(self, node: NodeView, body: GraphView, scope: ValueTypes) -> tuple[TypedNode, ...] | None:
         """Return the nodes of the function that a node calls, with their types; None if the call is not followed."""

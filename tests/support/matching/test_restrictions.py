@@ -252,6 +252,116 @@ def test_shape_of_a_constant(inputs: str, constants: str, options: str, expected
     assert (expected, later) == (verdict(17, body, "1.26.0"), verdict(17, body, "1.27.0"))
 
 
+FAULTY_CONSTANTS = {
+    "an absent input": ("float[2] a = {1, 2}", 'Concat <axis = 0> (a, "")'),
+    "an index": ("float[2] a = {1, 2}, int64[1] i = {2}", "Gather (a, i)"),
+    "a negative index": ("float[2, 2] a = {1, 2, 3, 4}, int64 i = {-3}", "Gather <axis = 1> (a, i)"),
+    "an index of an element": ("float[2] a = {1, 2}, int64[1] i = {2}", "GatherElements (a, i)"),
+    "an index of a row": ("float[2, 1] a = {1, 2}, int64[1, 1] i = {2}", "GatherND (a, i)"),
+    "an index to write": ("float[2] a = {1, 2}, int64[1] i = {2}", "ScatterElements (a, i, a)"),
+    "a place to write": ("float[2] a = {1, 2}, int64[1, 1] i = {2}, float[1] u = {1}", "ScatterND (a, i, u)"),
+    "axes to remove": ("float[1, 2] a = {1, 2}, int64 i = {0}", "Squeeze (a, i)"),
+    "axes to add": ("float[1, 2] a = {1, 2}, int64[1, 1] i = {0}", "Unsqueeze (a, i)"),
+    "axes of a sum": ("float[2] a = {1, 2}, int64 i = {0}", "ReduceSum (a, i)"),
+    "starts": ("float[2] a = {1, 2}, int64 i = {0}", "Slice (a, i, i)"),
+    "a shape": ("float[1] a = {1}, int64 i = {1}", "Reshape (a, i)"),
+    "a size": ("int64 i = {1}", "ConstantOfShape (i)"),
+    "a step": ("float a = {1}, float d = {0}", "Range (a, a, d)"),
+    "an axis": ("float[2] a = {1, 2}, int64 i = {3}", "CumSum (a, i)"),
+    "channels of a weight": ("float[1, 1, 1] a = {1}, float[1, 2, 1] w = {1, 2}", "Conv (a, w)"),
+    "filters of a weight": ("float[1, 1, 1] a = {1}, float[2, 1, 1] w = {1, 2}", "ConvTranspose (a, w)"),
+    "channels of a block": ("float[1, 3, 1, 1] a = {1, 2, 3}", "DepthToSpace <blocksize = 2> (a)"),
+    "the size of a block": ("float[1, 1, 1, 1] a = {1}", "SpaceToDepth <blocksize = 2> (a)"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY_CONSTANTS)
+def test_constants_that_cannot_be_computed(name: str) -> None:
+    """Older releases compute nodes of constants when they load a model, and refuse it if this fails."""
+    constants, call = FAULTY_CONSTANTS[name]
+    body = f"(float[1] x) => (float y) <{constants}> {{ y = {call} }}"
+
+    assert ["refused", "unknown"] == [verdict(17, body, release) for release in ("1.26.0", "1.27.0")]
+
+
+@pytest.mark.parametrize(
+    ("constants", "call"),
+    [
+        ("float[2] a = {1, 2}", "Concat <axis = 0> (a, a)"),
+        ("float[2] a = {1, 2}, int64[2] i = {1, -2}", "Gather (a, i)"),
+        ("float[2] a = {1, 2}, int64[2] i = {1, -2}", "GatherElements (a, i)"),
+        ("float[2, 3] a = {1, 2, 3, 4, 5, 6}, int64[2, 2] i = {1, 2, -2, -3}", "GatherND (a, i)"),
+        ("float[1, 2] a = {1, 2}, int64 i = {0}", "Unsqueeze (a, i)"),
+        ("float a = {1}, float d = {-1}", "Range (a, a, d)"),
+        ("float[2] a = {1, 2}, int64 i = {-1}", "CumSum (a, i)"),
+        ("float[1, 2, 1] a = {1, 2}, float[2, 1, 1] w = {1, 2}", "Conv <group = 2> (a, w)"),
+        ("float[1, 2, 1] a = {1, 2}, float[2, 1, 1] w = {1, 2}", "ConvTranspose <group = 2> (a, w)"),
+        ("float[1, 4, 1, 1] a = {1, 2, 3, 4}", "DepthToSpace <blocksize = 2> (a)"),
+        ("float[2] a = {1, 2}, int64[1] i = {2}", "Gather (x, i)"),
+        ("float[2] a = {1, 2}", 'Concat <axis = 0> (x, "", a)'),
+    ],
+)
+def test_constants_that_can_be_computed(constants: str, call: str) -> None:
+    """Indices in range, axes of the right form and values that are not constant are no reason to refuse a model."""
+    body = f"(float[1] x) => (float y) <{constants}> {{ y = {call} }}"
+
+    assert ["loads", "loads"] == [verdict(17, body, release) for release in ("1.26.0", "1.27.0")]
+
+
+def test_constants_in_functions() -> None:
+    """Since release 1.17, nodes of local functions are computed when the model is loaded."""
+    function = '<domain: "own", opset_import: ["" : 17]> f (x) => (y) { c = Constant <value = float[1] {1}> ()'
+    body = f'(float[1] x) => (float y) {{ y = own.f (x) }} {function} y = Concat <axis = 0> (c, "") }}'
+    model = f'<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g {body}'
+
+    assert ["unknown", "refused", "refused", "unknown"] == [
+        prediction(model, release).verdict for release in ("1.16.3", "1.17.0", "1.26.0", "1.27.0")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "count", "expected"),
+    [("", 4, "refused"), ("", 6, "refused"), ("", 3, "loads"), (", int64[5] s", 4, "loads")],
+)
+def test_constants_around_a_branch(inputs: str, count: int, expected: str) -> None:
+    """A branch may use constants of the graph around it."""
+    outputs = ", ".join(f"o{index}" for index in range(count))
+    branches = f"""
+        then_branch = t () => (int64[M] a) {{ a = Identity (s) }},
+        else_branch = e () => (int64[M] o0) {{ {outputs} = Split <num_outputs = {count}> (s) }}
+    """
+    body = f"(bool c{inputs}) => (int64[M] y) <int64[5] s = {{1, 2, 3, 4, 5}}> {{ y = If (c) <{branches}> }}"
+
+    assert expected == verdict(18, body, "1.26.0")
+
+
+@pytest.mark.parametrize(("size", "expected"), [("2", "refused"), ("N", "loads")])
+def test_absent_input_after_computed_constants(size: str, expected: str) -> None:
+    """The shape of an input with fixed sizes is a constant, too, as are values that are computed from it."""
+    body = f'(float[{size}] x) => (int64[M] y) {{ s = Shape (x) t = Neg (s) y = Concat <axis = 0> (t, "") }}'
+
+    assert expected == verdict(17, body, "1.26.0")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "divisor", "expected"),
+    [
+        ("", "int64[2] d = {1, 0}", "refused"),
+        ("", "int32 d = {0}", "refused"),
+        ("", "int64[2] d = {1, 2}", "loads"),
+        ("", "float[2] d = {1, 0}", "loads"),
+        (", int64[2] d", "int64[2] d = {1, 0}", "loads"),
+    ],
+)
+def test_division_by_zero(inputs: str, divisor: str, expected: str) -> None:
+    """Newer releases check constant divisors of integers when they load a model."""
+    element = divisor.split("[")[0].split()[0]
+    for name in ("Div", "Mod") if element != "float" else ("Div",):
+        body = f"({element}[2] x{inputs}) => ({element}[2] y) <{divisor}> {{ y = {name} (x, d) }}"
+
+        assert ["loads", expected] == [verdict(17, body, release) for release in ("1.24.4", "1.25.0")]
+
+
 def test_shape_in_an_attribute() -> None:
     """The shape may be a list of a Constant node."""
     body = "(float[1] x) => (float y) <float[4] c = {1, 1, 1, 1}> { s = Constant <value_ints = [3, 7]> () "

@@ -1,0 +1,152 @@
+"""Nodes with constant inputs that cannot be computed, so that runtimes which compute them at load refuse the model.
+
+Source: 101 nodes of constants that cannot be computed, loaded on 8 releases of ONNX Runtime from 1.16.3 to 1.31.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from onnxgate.model.reading.tensor_data import read_small_values
+from onnxgate.model.reading.view import NodeView
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, TensorProto
+
+Fault = Callable[[NodeView, Sequence["TensorProto"]], str]
+"""Function that returns why a node with these constant inputs cannot be computed; "" if it can or this is unknown."""
+_REDUCTIONS = frozenset(
+    f"Reduce{name}" for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+)
+_LISTS = {"ConstantOfShape": 0, "Reshape": 1, "Slice": 1, "Squeeze": 1, **dict.fromkeys(_REDUCTIONS, 1)}
+"""Index of the input that must have one axis, by operator."""
+_MIN_INPUTS = {"ConstantOfShape": 1, "DepthToSpace": 1, "SpaceToDepth": 1, "Split": 1, "Range": 3}
+"""Minimum number of inputs of a node with a fault; 2 for other operators."""
+
+
+def read_constant(attribute: AttributeProto) -> TensorProto | None:
+    """Return the value of a `Constant` as a tensor; None if it is not a tensor or a list of integers."""
+    from onnx import TensorProto
+
+    if attribute.HasField("t"):
+        return attribute.t
+    is_list = attribute.name == "value_ints"
+    return TensorProto(data_type=7, dims=[len(attribute.ints)], int64_data=attribute.ints) if is_list else None
+
+
+def explain_fault(node: NodeView, constants: Sequence[TensorProto]) -> str:
+    """Return why a node with these constant inputs cannot be computed; "" if it can or this is unknown."""
+    name = node.operator[1]
+    if len(constants) < _MIN_INPUTS.get(name, 2):
+        return ""
+    index = _LISTS.get(name)
+    if index is not None and (rank := len(constants[index].dims)) != 1:
+        return f"input {index + 1} has {rank} axes instead of one"
+    if name == "Unsqueeze" and len(constants[1].dims) > 1:
+        return f"input 2 has {len(constants[1].dims)} axes instead of one"
+    check = _FAULTS.get(name)
+    return check(node, constants) if check is not None else ""
+
+
+def _attribute(node: NodeView, name: str, default: int) -> int:
+    return next((int(attribute.i) for attribute in node.attributes if attribute.name == name), default)
+
+
+def _read_integers(tensor: TensorProto) -> tuple[int, ...]:
+    return tuple(map(int, read_small_values(tensor) or ()))
+
+
+def _check_reshape(node: NodeView, constants: Sequence[TensorProto]) -> str:
+    tensor, sizes = constants[0], _read_integers(constants[1])
+    if not sizes or min(sizes) < 0:
+        return ""
+    if 0 in sizes and not _attribute(node, "allowzero", 0):
+        if 0 in sizes[len(tensor.dims) :]:
+            return ""
+        sizes = tuple(size or tensor.dims[axis] for axis, size in enumerate(sizes))
+    count = math.prod(tensor.dims)
+    return "" if count == math.prod(sizes) else f"{count} elements do not fit the shape ({', '.join(map(str, sizes))})"
+
+
+def _check_indices(node: NodeView, constants: Sequence[TensorProto]) -> str:
+    """Check the second input of Gather, GatherElements or ScatterElements."""
+    dims, axis = constants[0].dims, _attribute(node, "axis", 0)
+    if not -len(dims) <= axis < len(dims):
+        return ""
+    size = dims[axis]
+    wrong = next((index for index in _read_integers(constants[1]) if not -size <= index < size), None)
+    return "" if wrong is None else f"the index {wrong} is out of range for {size} elements"
+
+
+def _check_coordinates(node: NodeView, constants: Sequence[TensorProto]) -> str:
+    """Check the second input of GatherND or ScatterND."""
+    dims, indices = [*constants[0].dims], constants[1]
+    depth = indices.dims[-1] if indices.dims else 0
+    if not 0 < depth <= len(dims) or _attribute(node, "batch_dims", 0):
+        return ""
+    values = _read_integers(indices)
+    pairs = ((values[at], dims[at % depth]) for at in range(len(values)))
+    wrong = next(((index, size) for index, size in pairs if not -size <= index < size), None)
+    return "" if wrong is None else f"the index {wrong[0]} is out of range for {wrong[1]} elements"
+
+
+def _check_range(node: NodeView, constants: Sequence[TensorProto]) -> str:
+    is_scalar = all(not tensor.dims for tensor in constants)
+    return "the step is 0" if is_scalar and read_small_values(constants[2]) in ((0,), (0.0,)) else ""
+
+
+def _check_cumulation(node: NodeView, constants: Sequence[TensorProto]) -> str:
+    rank, axes = len(constants[0].dims), _read_integers(constants[1])
+    return f"the axis {axes[0]} is out of range" if len(axes) == 1 and not -rank <= axes[0] < rank else ""
+
+
+def _check_blocks(node: NodeView, constants: Sequence[TensorProto]) -> str:
+    dims, block = [*constants[0].dims], _attribute(node, "blocksize", 0)
+    if len(dims) != 4 or block <= 0:
+        return ""
+    if node.operator[1] == "DepthToSpace":
+        return f"{dims[1]} channels are not a multiple of {block * block}" if dims[1] % (block * block) else ""
+    return f"the size ({dims[2]}, {dims[3]}) is not a multiple of {block}" if dims[2] % block or dims[3] % block else ""
+
+
+def _check_channels(node: NodeView, constants: Sequence[TensorProto]) -> str:
+    """Check the channels of Conv and ConvTranspose."""
+    data, weight = [*constants[0].dims], [*constants[1].dims]
+    if len(data) != len(weight) or len(data) < 3:
+        return ""
+    of_group = 1 if node.operator[1] == "ConvTranspose" else _attribute(node, "group", 1)
+    expected = weight[0] if node.operator[1] == "ConvTranspose" else weight[1] * of_group
+    return "" if data[1] == expected else f"the weight is for {expected} channels, not {data[1]}"
+
+
+def _check_split(node: NodeView, constants: Sequence[TensorProto]) -> str:
+    dims, axis = constants[0].dims, _attribute(node, "axis", 0)
+    if not -len(dims) <= axis < len(dims):
+        return ""
+    size, count = dims[axis], _attribute(node, "num_outputs", 0)
+    sizes = _read_integers(constants[1]) if len(constants) > 1 else ()
+    if sizes and sum(sizes) != size:
+        return f"the sum of the sizes is {sum(sizes)} instead of {size}"
+    is_too_small = count > size or (count > 0 and -(-size // count) * (count - 1) > size)
+    return f"{size} elements cannot be split into {count} parts" if is_too_small and len(constants) == 1 else ""
+
+
+_FAULTS: dict[str, Fault] = {
+    "Conv": _check_channels,
+    "ConvTranspose": _check_channels,
+    "CumSum": _check_cumulation,
+    "DepthToSpace": _check_blocks,
+    "Gather": _check_indices,
+    "GatherElements": _check_indices,
+    "GatherND": _check_coordinates,
+    "Range": _check_range,
+    "Reshape": _check_reshape,
+    "ScatterElements": _check_indices,
+    "ScatterND": _check_coordinates,
+    "SpaceToDepth": _check_blocks,
+    "Split": _check_split,
+}
+COMPUTED = frozenset({*_FAULTS, *_LISTS, "Unsqueeze"})
+"""Names of the operators of which `explain_fault` finds faults."""
