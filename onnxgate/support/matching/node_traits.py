@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.tensor_data import read_small_values
@@ -76,6 +76,8 @@ class TraitReader:
         domain, name, _ = node.operator
         if name not in DESCRIBED or domain != DEFAULT_DOMAIN or not node.inputs:
             return NO_TRAITS
+        if name == "GroupNormalization":
+            return NodeTraits(rank=self._rank(node.inputs[0]), wrong_scale=self._find_wrong_scale(node))
         if name in _RANKED:
             return NodeTraits(rank=self._rank(node.inputs[0]))
         if name in ("Dropout", "Identity"):
@@ -119,6 +121,20 @@ class TraitReader:
             return "weights" if self._can_weigh(node.inputs[_LOSS_WEIGHTS], actual) else "product"
         sizes = [(left.dim_value, right.dim_value) for left, right in zip(expected, actual, strict=True)]
         return "size" if any(left > 0 and right > 0 and left != right for left, right in sizes) else ""
+
+    def _find_wrong_scale(self, node: NodeView) -> Literal["", "channels", "bias"]:
+        """Return with what the scale or bias of a GroupNormalization does not agree, if their sizes are known."""
+        sizes = []
+        for name in node.inputs[1:3]:
+            value_type = self._scope.type_of(name) if self._rank(name) == 1 else None
+            sizes.append(value_type.tensor_type.shape.dim[0].dim_value if value_type is not None else 0)
+        known = {size for size in sizes if size > 1}
+        if len(known) > 1:
+            return "bias"
+        data = self._scope.type_of(node.inputs[0])
+        if not known or data is None or self._rank(node.inputs[0]) < 2 or not self._is_fixed(node.inputs[0]):
+            return ""
+        return "" if data.tensor_type.shape.dim[1].dim_value in known else "channels"
 
     def _can_weigh(self, weights: str, labels: Sequence[Any]) -> bool:
         """Return whether the weights that the labels select, of shape (labels, weights[1:]), may fit the labels."""

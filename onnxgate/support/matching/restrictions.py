@@ -63,7 +63,8 @@ _LOSS_WITH_RANKS = 14
 _GROUPED_BY_CHANNEL = 21
 """First version of GroupNormalization whose function body is valid for inputs of at least 2 axes only.
 
-Source: models with inputs of rank 0 to 3 in opsets 21 to 23, loaded on 12 releases from 1.16.0 to 1.32.0.
+Source: models with inputs of rank 0 to 3 in opsets 21 to 23, loaded on 12 releases from 1.16.0 to 1.32.0; 62 with
+scales and biases of different sizes, loaded on 11 releases. Newer ones infer the channels if the input has fixed sizes.
 """
 _LAST_THAT_COMPUTES = "1.26.0"
 """Last release that refuses a model if it cannot compute a node with constant inputs. Later ones fail when it runs.
@@ -177,6 +178,14 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
     if operation.name == "GroupNormalization" and 0 <= operation.traits.rank < 2 and since >= _GROUPED_BY_CHANNEL:
         problem = f"`{operation.name}({since})` requires an input of at least 2 axes"
         return SupportGap("attribute-unsupported", problem, about="rank")
+    wrong_scale = operation.traits.wrong_scale if since >= _GROUPED_BY_CHANNEL else ""
+    if wrong_scale and is_release_within(release, "" if wrong_scale == "bias" else "1.24.1", ""):
+        shape = (
+            "scale and bias must have the same size" if wrong_scale == "bias" else "scale must have a value per channel"
+        )
+        return SupportGap(
+            "attribute-unsupported", f"`{operation.name}({since})`: scale and bias must {shape}", about="scale"
+        )
     return _check_loss(operation, since, release) or _check_mask(operation, since, release)
 
 

@@ -252,6 +252,26 @@ def test_shape_of_a_constant(inputs: str, constants: str, options: str, expected
     assert (expected, later) == (verdict(17, body, "1.26.0"), verdict(17, body, "1.27.0"))
 
 
+@pytest.mark.parametrize(
+    ("channels", "scale", "bias", "expected"),
+    [
+        ("4", "[4]", "[4]", ["loads", "loads"]),
+        ("4", "[2]", "[2]", ["loads", "refused"]),
+        ("4", "[8]", "[8]", ["loads", "refused"]),
+        ("4", "[1]", "[4]", ["loads", "loads"]),
+        ("4", "[N]", "[N]", ["loads", "loads"]),
+        ("C", "[2]", "[2]", ["loads", "loads"]),
+        ("C", "[2]", "[4]", ["refused", "refused"]),
+    ],
+)
+def test_scale_of_a_group_normalization(channels: str, scale: str, bias: str, expected: list[str]) -> None:
+    """The scale and the bias have a value for each channel since opset 21."""
+    inputs = f"float[1, {channels}, 6] x, float{scale} s, float{bias} b"
+    body = f"({inputs}) => (float y) {{ y = GroupNormalization <num_groups = 2> (x, s, b) }}"
+
+    assert expected == [verdict(21, body, release) for release in ("1.23.2", "1.24.1")]
+
+
 FAULTY_CONSTANTS = {
     "an absent input": ("float[2] a = {1, 2}", 'Concat <axis = 0> (a, "")'),
     "an index": ("float[2] a = {1, 2}, int64[1] i = {2}", "Gather (a, i)"),
