@@ -76,6 +76,7 @@ class ParityModel:
     scales: Mapping[str, OutputScale] = field(default_factory=dict)  # output -> usual scale over all cases
     noise: NoiseMeasurement | None = None  # rounding errors of the source, if they were measured in this check
     ranked: tuple[RankedOutputs, ...] = ()
+    has_same_weights: bool = False  # the source or float model contains the dequantized weights of the model
 
 
 def create_parity_model(
@@ -101,8 +102,9 @@ def measure_difference(
     """Compare one output of one case.
 
     Ratios such as SNR are used in comparisons with float models, and for quantized outputs without a configured
-    tolerance. If only weights are quantized, runs of the same file are compared element by element, except that the
-    optimizer may quantize the other factor of a product, too.
+    tolerance. If only weights are quantized, runs of the same file are compared element by element, also with a source
+    or float model that has the dequantized weights, except that the optimizer may quantize the other factor of a
+    product, too.
 
     Source: it replaces `DequantizeLinear` and `MatMul` by `MatMulNBits` with `accuracy_level` 4 (int8) for blocks of 4
     bits since 1.19, and for 8 bits and `Gemm` since 1.25; convolutions are not replaced. The SNR between levels is 42
@@ -112,7 +114,7 @@ def measure_difference(
     noise = model.noise.relax() if model.noise is not None and pair == "engine" else model.noise
     bound = choose_bound(model.tolerance, model.locked, key[1], candidate.dtype, half=traits.half, noise=noise)
     is_ratio = pair == "quantized" or bool(traits.quantized and bound.bound_from != "config")
-    if is_ratio and not (traits.weights_only and pair in SAME_FILE_PAIRS):
+    if is_ratio and not (traits.weights_only and (pair in SAME_FILE_PAIRS or model.has_same_weights)):
         return _compare_by_ratio(model, key, level, pair, candidate, reference)
     difference = _compare_by_element(model.masks.get(key), key, level, bound, candidate, reference)
     if difference.agrees and bound.bound_from in ("type", "measured"):

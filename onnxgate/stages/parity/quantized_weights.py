@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from onnxgate.evidence.parity import WrongWeight
 from onnxgate.model.facts import count_tensor_elements
 from onnxgate.model.quantization_consistency import list_slots
-from onnxgate.model.quantization_parameters import INPUT_NAMES, StoredTensors, get_int_attribute
+from onnxgate.model.quantization_parameters import INPUT_NAMES, QuantizedInput, StoredTensors, get_int_attribute
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.view import ModelView
 
@@ -131,6 +131,29 @@ def find_wrong_weights(quantized: ModelView, path: Path, real: ModelView, real_p
     return tuple(wrong)
 
 
+def list_dequantized(model: ModelView, stored: StoredTensors) -> Iterator[StoredWeight]:
+    """Yield the weights that `DequantizeLinear` nodes dequantize; each name is that of the tensor."""
+    for view in model.nodes():
+        node = view.proto
+        tensor = stored.tensor(node, 0) if node.op_type == "DequantizeLinear" else None
+        if tensor is not None and tensor.data_type in SHIFTED_TYPES:
+            yield from _read_slot(
+                node, list_slots(node)[0], StoredWeight(tensor.name, tensor, None, None, None), stored
+            )
+
+
+def dequantize_stored(weight: StoredWeight, stored: StoredTensors) -> Array | None:
+    """Return the dequantized values of a weight, in its shape; None if they cannot be read."""
+    values = _read_values(weight, stored) if count_tensor_elements(weight.tensor) <= MAX_ELEMENTS else None
+    if values is None:
+        return None
+    moved = np.moveaxis(values.astype(np.float64), _axis_of(weight, values), 0)
+    dequantized = _dequantize(weight, moved.reshape(len(moved), -1))
+    if dequantized is None:
+        return None
+    return np.moveaxis(dequantized[0].reshape(moved.shape), 0, _axis_of(weight, values))
+
+
 def _is_wrong(factor: float, excess: float, limits: Limits) -> bool:
     return abs(factor - 1) >= limits.factor and excess > limits.excess
 
@@ -159,24 +182,31 @@ def _list_weights(model: ModelView, stored: StoredTensors, references: StoredTen
             tensor = stored.tensor(node, slot.data)
             if tensor is None or tensor.data_type not in _INTEGERS or not (name := _float_name(tensor, references)):
                 continue
-            scale, zero = _float64(stored.floats_of(node, slot.scale)), stored.tensor(node, slot.zero)
-            if slot.scale < 0:
-                scale = _float64(stored.floats(f"{name}_scale"))
-            axis = get_int_attribute(node, "axis", 1) if node.op_type in INPUT_NAMES else slot.axis
-            points = stored.values(zero) if zero is not None else None
-            block = get_int_attribute(node, "block_size", 0)
-            if scale is not None and not block:
-                yield StoredWeight(name, tensor, scale, points, axis)
-            elif scale is not None and len(tensor.dims) == 2 and axis in (-2, -1, 0, 1):
-                channel = 1 - axis % 2
-                like = stored.tensor(node, slot.scale)
-                scales, zeros = (_arrange_blocks(it, like, channel) for it in (scale, points))
-                yield StoredWeight(name, tensor, scales, zeros, channel, block)
+            yield from _read_slot(node, slot, StoredWeight(name, tensor, None, None, None), stored)
         yield from _find_packed(node, stored, references)
         yield from _find_bias(node, stored, references)
     for tensor in model.proto.graph.initializer:
         if tensor.data_type == _HALF and references.get(tensor.name) is not None:
             yield StoredWeight(tensor.name, tensor, None, None, None)
+
+
+def _read_slot(
+    node: NodeProto, slot: QuantizedInput, weight: StoredWeight, stored: StoredTensors
+) -> Iterator[StoredWeight]:
+    """Yield a weight with its scale and zero point; nothing if they are not stored."""
+    scale, zero = _float64(stored.floats_of(node, slot.scale)), stored.tensor(node, slot.zero)
+    if slot.scale < 0:
+        scale = _float64(stored.floats(f"{weight.name}_scale"))
+    axis = get_int_attribute(node, "axis", 1) if node.op_type in INPUT_NAMES else slot.axis
+    points = stored.values(zero) if zero is not None else None
+    block = get_int_attribute(node, "block_size", 0)
+    if scale is not None and not block:
+        yield replace(weight, scale=scale, zero=points, axis=axis)
+    elif scale is not None and len(weight.tensor.dims) == 2 and axis in (-2, -1, 0, 1):
+        channel = 1 - axis % 2
+        like = stored.tensor(node, slot.scale)
+        scales, zeros = (_arrange_blocks(it, like, channel) for it in (scale, points))
+        yield replace(weight, scale=scales, zero=zeros, axis=channel, block=block)
 
 
 def _arrange_blocks(values: Array | None, like: TensorProto | None, channel: int) -> Array | None:
@@ -277,7 +307,7 @@ def _dequantize(weight: StoredWeight, values: Array) -> tuple[Array, Array | Non
 
 def _compare(weight: StoredWeight, values: Array, reference: Array) -> WeightError | None:
     """Compare a weight with the weight of the float model, which has the same shape."""
-    axis = weight.axis if weight.axis is not None and -values.ndim <= weight.axis < values.ndim else 0
+    axis = _axis_of(weight, values)
     a, b = (np.moveaxis(array.astype(np.float64), axis, 0) for array in (values, reference))
     b = b.reshape(len(b), -1)
     dequantized = _dequantize(weight, a.reshape(len(a), -1))
@@ -300,6 +330,10 @@ def _compare(weight: StoredWeight, values: Array, reference: Array) -> WeightErr
         channel_excesses=np.sqrt(np.divide(beyond, power, out=zeros, where=used)),
         channel_shifts=shifts,
     )
+
+
+def _axis_of(weight: StoredWeight, values: Array) -> int:
+    return weight.axis if weight.axis is not None and -values.ndim <= weight.axis < values.ndim else 0
 
 
 def _measure_shifts(values: Array, reference: Array, step: Array | None) -> Array:

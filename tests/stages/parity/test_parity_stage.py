@@ -12,7 +12,7 @@ import pytest
 
 from onnxgate.core.findings import IncompleteCheck
 from onnxgate.core.jobs import CaseResult, Crashed
-from onnxgate.evidence.parity import Comparison
+from onnxgate.evidence.parity import SOURCE, Comparison
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.numerics.agreement import NoiseMeasurement
 from onnxgate.project.config.schema import Tolerance
@@ -209,6 +209,22 @@ def test_optimizer_may_quantize_the_inputs_of_quantized_weights(tmp_path: Path) 
         assert _failing(found) == expected
         assert all(entry.by_design and "was compared by SNR only (40 dB)" in entry.reason for entry in undone)
         assert bool(undone) == (outputs["all"] is noisy and traits is WEIGHTS_ONLY)
+
+
+def test_reference_with_the_same_weights_is_compared_by_element(tmp_path: Path) -> None:
+    """A source with the dequantized weights differs from the model by rounding in float32 only."""
+    signal = np.sin(np.arange(80, dtype=np.float32)).reshape(2, 40)
+    noisy = signal + np.float32(0.01) * np.cos(7 * np.arange(80, dtype=np.float32)).reshape(2, 40)
+    eager = {NAME: saved(tmp_path, signal, signal)}
+    for traits, is_same, expected in (
+        (WEIGHTS_ONLY, True, [("source", NEW, SOURCE)]),
+        (WEIGHTS_ONLY, False, []),
+        (QUANTIZED, True, []),
+    ):
+        model = ParityModel("m.onnx", PLACE, traits, None, None, has_same_weights=is_same)
+        found, _ = _gather(model, _ran(tmp_path, NEW, {"disabled": noisy}), eager)
+
+        assert _failing(found) == expected
 
 
 def test_few_bits_are_less_accurate(tmp_path: Path) -> None:

@@ -37,9 +37,11 @@ from onnxgate.gate.execution.parity.widened_comparison import WidenedComparison
 from onnxgate.gate.execution.started_models import StartedModel
 from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.reading.fact_extraction import ParsedModel
+from onnxgate.model.reading.structure import read_view
 from onnxgate.model.subgraphs.widened_models import hash_half_weights
 from onnxgate.numerics.agreement import choose_bound
 from onnxgate.stages.parity import stage as parity_stage
+from onnxgate.stages.parity.dequantized_weights import has_dequantized_weights
 from onnxgate.stages.parity.output_comparison import FAINT, SAME_FILE_PAIRS, ParityModel, create_parity_model
 from onnxgate.stages.parity.stage import ParityEvidence
 from onnxgate.stages.runtime import ObservedRun
@@ -132,11 +134,25 @@ class OutputComparer:
     def _create_model(self, runs: Sequence[ModelRuns]) -> ParityModel:
         prepared, settings = self.started.prepared, self.settings
         model, locked = prepared.planned.model, settings.lock.models.get(prepared.path)
+        parity = create_parity_model(model, model.absolute, self.reading, self.started.cases, locked)
         return replace(
-            create_parity_model(model, model.absolute, self.reading, self.started.cases, locked),
+            parity,
             place=prepared.runnable.place,
+            has_same_weights=parity.comparability.weights_only and self._has_same_weights(),
             not_finite=find_not_finite(runs) if Stage.RUNTIME in settings.stages else frozenset(),
         )
+
+    def _has_same_weights(self) -> bool:
+        """Return whether a fresh export of the source contains the dequantized weights of the model."""
+        exporting = self.started.prepared.exporting
+        if exporting is None or exporting.source is None:
+            return False
+        match exporting.source.result():
+            case Completed(result=ExportResult(model=str() as model)):
+                path = Path(model)
+                return has_dequantized_weights(self.reading.view, self._file, read_view(path), path)
+            case _:
+                return False
 
     def _compare_runs(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.numerics.streams import MAPPED_BYTES, load_array, save_chunks
 from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.stages.parity.dequantized_weights import has_dequantized_weights
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.quantized_activations import RemovedActivation, find_removed_activations
 from onnxgate.stages.parity.quantized_layers import find_worst_layers, pair_tensors
@@ -107,8 +108,10 @@ class FloatComparison:
         except IncomparableError as reason:
             return (), (IncompleteCheck(Stage.PARITY, path, "", str(reason), "check `quantized-from` in the config"),)
         name = quantized.model.settings.quantized_from
-        comparisons, undone = compare_with_float(parity, ran, real.outputs, name)
         views = (read_view(quantized.model.absolute), quantized.model.absolute, read_view(real.path), real.path)
+        is_same = parity.comparability.weights_only and has_dequantized_weights(*views)
+        parity = replace(parity, has_same_weights=is_same)
+        comparisons, undone = compare_with_float(parity, ran, real.outputs, name)
         wrong = find_wrong_weights(*views)
         missing = self._find_missing_activations(quantized, real.runtime, tuple(find_removed_activations(*views)))
         comparisons = tuple(
