@@ -124,7 +124,8 @@ class UnlockableError(LockError):
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         count = "1 model" if len(problems) == 1 else f"{len(problems)} models"
-        super().__init__(f"{count} cannot be locked", problems=problems)
+        hint = "correct these files, or add them to `exclude` in `onnxgate.toml`"
+        super().__init__(f"{count} cannot be locked", problems=problems, hint=hint)
 
 
 def lock_models(
@@ -180,6 +181,12 @@ def _read_entry(model: SelectedModel) -> LockedModel:
     absent = sorted(details.keys() - {file.location for file in entry.external})
     if not absent:
         return entry
+    missing = {use.location for use in uses if use.problem == "missing"}
+    if missing.issuperset(absent):
+        names = f"`{'`, `'.join(absent)}`"
+        raise LockError(
+            f"its external data {names} is missing", hint=f"commit {names}, or export with `external_data=False`"
+        )
     message = f"its external data `{'`, `'.join(absent)}` cannot be read"  # without it, the facts would be wrong
     if why := next(filter(None, map(details.get, absent)), ""):
         hint = f"run `onnxgate fix {shlex.quote(model.path)}` to store the data in the model"

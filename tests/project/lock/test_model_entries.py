@@ -129,7 +129,9 @@ def test_no_model(tmp_path: Path, content: bytes | None, expected: str) -> None:
 def test_missing_data(tmp_path: Path) -> None:
     """A model cannot be locked without its external data."""
 
-    assert refusal(model(tmp_path, EXTERNAL)) == "`m.onnx`: its external data `w.bin` cannot be read"
+    assert refusal(model(tmp_path, EXTERNAL)) == (
+        "`m.onnx`: its external data `w.bin` is missing; commit `w.bin`, or export with `external_data=False`"
+    )
 
 
 def test_data_elsewhere(tmp_path: Path) -> None:
