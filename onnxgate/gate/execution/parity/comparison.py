@@ -67,12 +67,15 @@ class OutputComparer:
         nearby = NearbyRuns(self.extra, file, started.cases, model.comparability.half)
         compare = partial(parity_stage.collect_evidence, eager=eager, unusable=unusable, run_nearby=nearby.run)
         model, (comparisons, reasons) = self._compare_runs(model, file, ran, compare, self._source)
-        replayed: ReplayedRuns | None = None
         if eager is None:
             saturated = SaturatedComparison(self.extra, self._compare_values)
             more, reasons = saturated.compare(model, file, self.reading.proto, ran, reasons)
-        else:
-            (more, reasons), replayed = self._compare_replayed(model, ran, reasons)
+            comparisons = (*comparisons, *more)
+        comparison = self._create_replayed_comparison()
+        (more, reasons), replayed = comparison.compare(model, file, self.reading.proto, ran, reasons)
+        is_quantized = model.comparability.quantized
+        if replayed is None and not is_quantized and any(map(lists_other_items, comparisons)):  # for the first node
+            replayed = comparison.run(file, self.reading.proto, ran)
         comparisons, unfound = self._locate(model, ran, comparisons, more, replayed)
         widened, limited = self._compare_widened(model, comparisons)
         quantized = QuantizedModel(started.prepared.planned.model, self.reading, started.cases)
@@ -100,12 +103,9 @@ class OutputComparer:
             return (*comparisons, *more), ()
         search = MismatchSearch(self.extra, self.run_in_toolchain)
         searched = create_searched_model(self.settings, self.started, ran, model.masks)
-        listing = [it for it in comparisons if lists_other_items(it)]
-        comparison = self._create_replayed_comparison(model)
-        if listing and replayed is None and comparison is not None:
-            replayed = comparison.run(self._file, self.reading.proto, ran)
         if replayed is None:
             return search.locate(searched, (*comparisons, *more))
+        listing = [it for it in comparisons if lists_other_items(it)]
         located, unfound = search.locate(searched, [it for it in comparisons if it not in listing])
         others, also_unfound = search.locate(searched.select_as_source(replayed), (*listing, *more))
         return (*located, *others), (*unfound, *also_unfound)
@@ -206,18 +206,8 @@ class OutputComparer:
         compare = partial(parity_stage.collect_evidence, eager=None, unusable=())
         return self._compare_runs(model, file, ran, compare)[1]
 
-    def _compare_replayed(
-        self, model: ParityModel, ran: Sequence[ObservedRun], reasons: tuple[IncompleteCheck, ...]
-    ) -> tuple[ParityEvidence, ReplayedRuns | None]:
-        """Compare unstable ranked outputs after selecting the same items as the source; also return the runs."""
-
-        comparison = self._create_replayed_comparison(model)
-        if comparison is None:
-            return ((), reasons), None
-        return comparison.compare(model, self._file, self.reading.proto, ran, reasons)
-
-    def _create_replayed_comparison(self, model: ParityModel) -> ReplayedComparison | None:
-        """Return the comparison after selecting the same items as the source; None if this is not possible."""
+    def _create_replayed_comparison(self) -> ReplayedComparison:
+        """Return the comparison of unstable ranked outputs after selecting the same items."""
 
         def compare_runs(model: ParityModel, replayed: ReplayedRuns) -> ParityEvidence:
             nearby = NearbyRuns(self.extra, replayed.path, replayed.cases, model.comparability.half)
@@ -226,10 +216,7 @@ class OutputComparer:
             is_unknown = measured.noise is None and any(map(exceeds_default, evidence[0]))
             return ((), ()) if is_unknown else evidence
 
-        source = self._source
-        if source is None or model.comparability.quantized:
-            return None
-        return ReplayedComparison(self.extra, source, compare_runs)
+        return ReplayedComparison(self.extra, self._source, compare_runs)
 
     def _compare_widened(self, model: ParityModel, comparisons: Sequence[Comparison]) -> ParityEvidence:
         """Compare a float16 model with its source without most rounding, unless they already differ."""
@@ -279,9 +266,9 @@ def exceeds_default(comparison: Comparison) -> bool:
 
 
 def lists_other_items(comparison: Comparison) -> bool:
-    """Return whether ranked outputs differ from the source."""
+    """Return whether ranked outputs of a model that is not quantized differ."""
     mismatches = find_mismatches(comparison)
-    return comparison.pair == "source" and any(mismatch.metric == "differing items" for mismatch in mismatches)
+    return comparison.pair != "quantized" and any(mismatch.metric == "differing items" for mismatch in mismatches)
 
 
 def is_faint(comparison: Comparison) -> bool:

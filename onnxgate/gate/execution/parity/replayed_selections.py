@@ -1,8 +1,9 @@
-"""Comparison with the source after the same items were selected.
+"""Comparison after the same items were selected.
 
 If rounding errors decide which items a node selects, all later values depend on them, such as the boxes of a detector.
 The source therefore runs again and records its selections; the model then selects the same items. The scores of the
-selected items, and boxes that suppress others, are compared too.
+selected items, and boxes that suppress others, are compared too. Without a source, the runs of the model select the
+items that one of them selected.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class WrongSuppression:
 class ReplayedRuns:
     """Runs of the model at `path` with the selections of the source, whose outputs are `eager`, by case.
 
-    `original` is the model in which `selections` were replaced; it has no `If` nodes that suppress boxes.
+    Without a source, all runs have the selections of the runtime `latest`, and `eager` is None. `original` is the model
+    in which `selections` were replaced; it has no `If` nodes that suppress boxes.
     """
 
     original: InlinedModel
@@ -76,7 +78,8 @@ class ReplayedRuns:
     path: Path
     cases: tuple[InputCase, ...]
     runs: tuple[ObservedRun, ...]
-    eager: Mapping[str, CaseResult]
+    latest: str
+    eager: Mapping[str, CaseResult] | None
     wrong: Mapping[str, Sequence[WrongSuppression]]  # by case
 
     @property
@@ -105,10 +108,10 @@ CompareRuns = Callable[[ParityModel, ReplayedRuns], ParityEvidence]
 
 @dataclass(frozen=True, slots=True)
 class ReplayedComparison:
-    """Compares ranked outputs of a model after selecting the same items as its source."""
+    """Compares ranked outputs of a model after selecting the same items as its source, or as one of its runs."""
 
     extra: ExtraRuns
-    source: SourceRuns
+    source: SourceRuns | None
     compare_runs: CompareRuns
 
     def compare(
@@ -142,7 +145,8 @@ class ReplayedComparison:
             return unchanged, None
         left = [entry for entry in reasons if entry not in replaced]
         notes = dict.fromkeys(map(names.rename_in_note, missing))
-        evidence = tuple(map(names.rename, comparisons)), (*left, _describe(model, outputs), *notes)
+        note = _describe(model, outputs, "the source" if replayed.eager is not None else replayed.latest)
+        evidence = tuple(map(names.rename, comparisons)), (*left, note, *notes)
         return evidence, replayed
 
     def run(self, path: Path, proto: ModelProto, ran: Sequence[ObservedRun]) -> ReplayedRuns | None:
@@ -171,11 +175,12 @@ class ReplayedComparison:
             attempts.append((InlinedModel(path, proto, {}), tuple(ranking)))
         if not cases or not attempts[0][1]:
             return None
-        sourced = _read_source(
-            self.source.run(tuple(cases.values()), selections=True), [*cases], len(proto.graph.output)
-        )
-        if sourced.keys() != cases.keys():
-            return None
+        sourced: dict[str, CaseResult] | None = None
+        if self.source is not None:
+            answer = self.source.run(tuple(cases.values()), selections=True)
+            sourced = _read_source(answer, [*cases], len(proto.graph.output))
+            if sourced.keys() != cases.keys():
+                return None
         for original, selections in attempts:
             with suppress(NoOutputsError):
                 replayed = self._replay(original, selections, completed, cases, sourced)
@@ -189,7 +194,7 @@ class ReplayedComparison:
         selections: Sequence[ReplayedSelection],
         completed: Sequence[ObservedRun],
         cases: Mapping[str, InputCase],
-        sourced: Mapping[str, CaseResult],
+        sourced: Mapping[str, CaseResult] | None,
     ) -> ReplayedRuns | None:
         """Repeat the completed runs with these selections; None if the source has not the same ones."""
         latest = max(completed, key=lambda run: runtime_sort_key(run.runtime))
@@ -201,22 +206,45 @@ class ReplayedComparison:
         values = _ModelValues(original.proto, cases, usual)
         if not all(values.agree(name, value) for name, value in original.conditions.items()):
             return None
-        chosen = {name: _align(name, values, selections, sourced[name].selections) for name in cases}
+        chosen = {
+            name: self._read_own(name, values, selections)
+            if sourced is None
+            else _align(name, values, selections, sourced[name].selections)
+            for name in cases
+        }
         aligned = {name: selected for name, selected in chosen.items() if selected is not None}
         if not selections or aligned.keys() != cases.keys():
             return None
         path = replay_selections(original.path, original.proto, selections, self.extra.place())
         replayed = {name: self._add_indices(case, selections, aligned[name]) for name, case in cases.items()}
-        eager = {
-            name: CaseResult(outputs=(*sourced[name].outputs, *_list_added(selections, aligned[name])))
-            for name in cases
-        }
         runs = tuple(self.extra.repeat(completed, path, replayed))
-        added = {name: it for it in selections if it.boxes for name in it.added}
-        if not all(_is_complete(run, added, eager) for run in runs):
+        eager = wrong = None
+        if sourced is not None:
+            eager = {
+                name: CaseResult(outputs=(*sourced[name].outputs, *_list_added(selections, aligned[name])))
+                for name in cases
+            }
+            wrong = {name: [*_check_suppressions(name, values, selections, aligned[name])] for name in cases}
+        suppressed = {name for selection in selections if selection.boxes for name in selection.added}
+        if not all(_is_complete(run, suppressed, eager or {}) for run in runs):
             return None
-        wrong = {name: [*_check_suppressions(name, values, selections, aligned[name])] for name in cases}
-        return ReplayedRuns(original, selections, path, tuple(replayed.values()), runs, eager, wrong)
+        return ReplayedRuns(
+            original, selections, path, tuple(replayed.values()), runs, latest.runtime, eager, wrong or {}
+        )
+
+    def _read_own(
+        self, case: str, values: _ModelValues, selections: Sequence[ReplayedSelection]
+    ) -> list[SourceSelection] | None:
+        """Return the selections of the model itself; None if they are unknown."""
+        own = []
+        for selection in selections:
+            indices = values.read(case, selection.indices)
+            if indices is None:
+                return None
+            path = self.extra.create_folder() / "selected.npy"
+            np.save(path, indices if selection.keepdims else np.expand_dims(indices, selection.axis))
+            own.append(SourceSelection(operator=selection.operator, scores="", indices=str(path)))
+        return own
 
     def _add_indices(
         self, case: InputCase, selections: Sequence[ReplayedSelection], selected: Sequence[SourceSelection]
@@ -224,8 +252,8 @@ class ReplayedComparison:
         """Return the case with the indices that the source selected."""
         indices = {selection.replayed: it.indices for selection, it in zip(selections, selected, strict=True)}
         for selection in selections:
-            if selection.boxes:  # one batch and one class
-                kept = load_array(indices[selection.replayed])
+            kept = load_array(indices[selection.replayed]) if selection.boxes else np.zeros((0, 0))
+            if kept.ndim == 1:  # one image and one class
                 path = self.extra.create_folder() / "selected.npy"
                 np.save(path, np.stack([np.zeros_like(kept), np.zeros_like(kept), kept], axis=1))
                 indices[selection.replayed] = str(path)
@@ -437,7 +465,7 @@ def _is_complete(run: ObservedRun, inputs: Collection[str], eager: Mapping[str, 
     """Return whether a run has results for all cases, and `inputs` of suppressions have the shapes of the source."""
     match run.observation:
         case Completed(result=RunResult(outputs=names, cases=results)):
-            expected = [eager[case.name].outputs for case in run.job.cases]
+            expected = [eager[case.name].outputs if eager else () for case in run.job.cases]
             return all(it.failure is None for it in results) and all(
                 _have_same_shape(ours, theirs)
                 for result, outputs in zip(results, expected, strict=True)
@@ -482,10 +510,10 @@ class _Names:
         return replace(entry, reason=reason)
 
 
-def _describe(model: ParityModel, outputs: Sequence[str]) -> IncompleteCheck:
+def _describe(model: ParityModel, outputs: Sequence[str], selecting: str) -> IncompleteCheck:
     reason = (
         f"rounding errors decide which items output{'s' if len(outputs) > 1 else ''} {join_quoted(outputs)} "
-        f"{'list' if len(outputs) > 1 else 'lists'}, so the model was compared after selecting the same items as the "
-        f"source; the scores of these items were also compared"
+        f"{'list' if len(outputs) > 1 else 'lists'}, so the model was compared after selecting the same items as "
+        f"{selecting}; the scores of these items were also compared"
     )
     return IncompleteCheck(Stage.PARITY, model.path, "", reason, by_design=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -18,18 +20,21 @@ from onnxgate.core.jobs import (
     Export,
     ExportResult,
     InputCase,
+    Job,
     Observation,
+    Run,
     SourceSelection,
     Unavailable,
 )
 from onnxgate.evidence.parity import SELECTED, FirstDifference, find_mismatches
-from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, SourceRuns
+from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, SourceRuns, list_run_outputs
 from onnxgate.gate.execution.parity.mismatch_search import MismatchSearch, SearchedModel
 from onnxgate.gate.execution.parity.replayed_selections import ReplayedComparison, ReplayedRuns
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.ranked_outputs import RankedOutputs
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
+from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.ranked_comparison import ILL_CONDITIONED
 from onnxgate.stages.parity.stage import ParityEvidence, collect_evidence
@@ -74,6 +79,13 @@ SCORES = np.array([1, 1, 1, 0, 1, 1], np.float32)
 BOXES = np.arange(12, dtype=np.float32).reshape(6, 2)
 RUNTIME = LockedRuntime(engine="onnxruntime", release="1.31.1", python="3.11")
 PLANNED = PlannedRuntime(RUNTIME, ("server",), ("all",), ("CPUExecutionProvider",), required=True)
+OLD = PlannedRuntime(
+    LockedRuntime(engine="onnxruntime", release="1.18.1", python="3.11"),
+    ("server",),
+    ("all",),
+    ("CPUExecutionProvider",),
+    required=True,
+)
 MODEL = ParityModel("m.onnx", PLACE, NumericTraits(), None, None, ranked=(RankedOutputs({"y": None}),))
 UNDECIDED = IncompleteCheck(Stage.PARITY, "m.onnx", "", "rounding errors decide", cause=f"{ILL_CONDITIONED}y")
 OTHER = IncompleteCheck(Stage.PARITY, "m.onnx", "", "another reason", cause="nan y")
@@ -320,6 +332,62 @@ def test_another_export_may_select_otherwise(tmp_path: Path) -> None:
 
     assert first is None
     assert reason.endswith("was not found: the exported program of the source could not be run (unavailable)")
+
+
+class OldRelease(Session):
+    """An older release has rounding errors in `x`; `computes` is the model that it computes."""
+
+    def __init__(self, folder: Path, computes: tuple[str, str]) -> None:
+        super().__init__(folder)
+        self.computes = computes
+
+    def submit(self, planned: PlannedRuntime, job: Job, limits: JobLimits | None) -> Future[Observation]:
+        """Answer immediately."""
+        assert isinstance(job, Run)
+        if planned.name == OLD.name:
+            folder = self.place()
+            folder.mkdir()
+            onnx.save(self._change(onnx.load(job.model)), folder / "m.onnx")
+            np.save(folder / "x.npy", SCORES + np.arange(6, dtype=np.float32) / 1e6)
+            (case,) = job.cases
+            case = msgspec.structs.replace(case, inputs={**case.inputs, "x": str(folder / "x.npy")})
+            job = msgspec.structs.replace(job, model=str(folder / "m.onnx"), cases=(case,))
+        return super().submit(planned, job, limits)
+
+    def _change(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        for node in model.graph.node:
+            if node.op_type == self.computes[0]:
+                node.op_type = self.computes[1]
+        return model
+
+
+@pytest.mark.parametrize("text", [DETECTOR, SUPPRESSING])
+@pytest.mark.parametrize("computes", [("Neg", "Neg"), ("Neg", "Exp")])
+def test_without_a_source_all_runs_select_the_same_items(computes: tuple[str, str], text: str, tmp_path: Path) -> None:
+    """Releases are compared after selecting the items that the newest one selects."""
+    session = OldRelease(tmp_path, computes)
+    path, inputs = tmp_path / "m.onnx", {"x": str(tmp_path / "x.npy"), "boxes": str(tmp_path / "boxes.npy")}
+    onnx.save(parse(text), path)
+    np.save(inputs["x"], SCORES)
+    np.save(inputs["boxes"], BOXES)
+    runs = []
+    for planned in (OLD, PLANNED):
+        folder = session.place()
+        folder.mkdir()
+        job = plan_run(path, (InputCase(name="sizes", origin="generated", inputs=inputs),), planned, "all", folder)
+        runs.append(ObservedRun(planned.name, job, session.submit(planned, job, None).result()))
+    extra = ExtraRuns({it.name: it for it in (OLD, PLANNED)}, session.submit, session.place)
+    comparison = ReplayedComparison(extra, None, lambda it, replayed: collect_evidence(it, replayed.runs, None, ()))
+    (comparisons, reasons), _ = comparison.compare(MODEL, path, onnx.load(path), runs, (UNDECIDED, OTHER))
+    outputs = [output for run in runs for output in list_run_outputs(run).paths.values() if output]
+
+    assert not np.allclose(*map(np.load, outputs))
+    assert {("runtime", OLD.name, PLANNED.name)} == {(it.pair, it.runtime, it.reference) for it in comparisons}
+    assert {mismatch.output for it in comparisons for mismatch in find_mismatches(it)} == (
+        {"y"} if "Exp" in computes else set()
+    )
+    assert UNDECIDED not in reasons
+    assert "after selecting the same items as onnxruntime 1.31.1; " in reasons[-1].reason
 
 
 @pytest.mark.parametrize("selected", [([4, 5], [1, 2]), ([4],), ([4, 5, 1],)])
