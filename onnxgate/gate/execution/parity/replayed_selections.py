@@ -8,23 +8,26 @@ items that one of them selected.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from onnx import numpy_helper
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, RunResult, SourceSelection
 from onnxgate.core.text import join_quoted
 from onnxgate.evidence.parity import SELECTED, Comparison, Difference, find_mismatches
+from onnxgate.gate.execution.parity.aligned_selections import (
+    ModelValues,
+    WrongSuppression,
+    align_selections,
+    check_suppressions,
+)
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, NoOutputsError, SourceRuns, UnmeasurableError
-from onnxgate.model.reading.omitted_data import find_omitted_data
 from onnxgate.model.reading.structure import read_structure
 from onnxgate.model.subgraphs.instrumented_models import expose_values
 from onnxgate.model.subgraphs.replayed_selections import (
@@ -36,15 +39,12 @@ from onnxgate.model.subgraphs.replayed_selections import (
     replay_selections,
 )
 from onnxgate.numerics.streams import load_array
-from onnxgate.numerics.suppression import SuppressionLimits, WrongChoices, find_wrong_choices
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.ranked_comparison import ILL_CONDITIONED, UNSTABLE
-from onnxgate.stages.parity.run_outputs import RunOutputs
 from onnxgate.stages.parity.stage import ParityEvidence
 from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from onnx import ModelProto
 
 MIN_DIFFERING_SHARES = {0: 0.0, 1: 0.05}
@@ -54,15 +54,6 @@ Source: chosen. After one suppression (SSDlite with random weights, 6 inputs), n
 two (Faster R-CNN), up to 12 % do; more than one use `MIN_CASCADED_SHARE`.
 """
 MIN_CASCADED_SHARE = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class WrongSuppression:
-    """A suppression that keeps other boxes in the source than the model's node does, and the number of these."""
-
-    selection: ReplayedSelection
-    choices: WrongChoices
-    items: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +194,13 @@ class ReplayedComparison:
         names = {name: None for name in (*read, *original.conditions) if name and name not in known}
         exposed = expose_values(original.proto, original.path, names, self.extra.place())
         usual = self.extra.start(latest.runtime, exposed, tuple(cases.values()), latest.job.optimization).outputs()
-        values = _ModelValues(original.proto, cases, usual)
+        values = ModelValues(original.proto, cases, usual)
         if not all(values.agree(name, value) for name, value in original.conditions.items()):
             return None
         chosen = {
             name: self._read_own(name, values, selections)
             if sourced is None
-            else _align(name, values, selections, sourced[name].selections)
+            else align_selections(name, values, selections, sourced[name].selections)
             for name in cases
         }
         aligned = {name: selected for name, selected in chosen.items() if selected is not None}
@@ -224,7 +215,7 @@ class ReplayedComparison:
                 name: CaseResult(outputs=(*sourced[name].outputs, *_list_added(selections, aligned[name])))
                 for name in cases
             }
-            wrong = {name: [*_check_suppressions(name, values, selections, aligned[name])] for name in cases}
+            wrong = {name: [*check_suppressions(name, values, selections, aligned[name])] for name in cases}
         suppressed = {name for selection in selections if selection.boxes for name in selection.added}
         if not all(_is_complete(run, suppressed, eager or {}) for run in runs):
             return None
@@ -233,7 +224,7 @@ class ReplayedComparison:
         )
 
     def _read_own(
-        self, case: str, values: _ModelValues, selections: Sequence[ReplayedSelection]
+        self, case: str, values: ModelValues, selections: Sequence[ReplayedSelection]
     ) -> list[SourceSelection] | None:
         """Return the selections of the model itself; None if they are unknown."""
         own = []
@@ -276,125 +267,6 @@ def _read_source(answer: Observation, cases: Sequence[str], count: int) -> dict[
             return {}
     named = zip(cases, results, strict=False)
     return {name: it for name, it in named if it.failure is None and len(it.outputs) == count}
-
-
-@dataclass(frozen=True, slots=True)
-class _ModelValues:
-    """Values of the unmodified model by case: constants, inputs, and exposed values."""
-
-    proto: ModelProto
-    cases: Mapping[str, InputCase]
-    exposed: RunOutputs
-
-    def read(self, case: str, name: str) -> NDArray[Any] | None:
-        """Return a value; None if it is unknown."""
-        path = self.exposed.paths.get((case, name)) or self.cases[case].inputs.get(name)
-        if path is not None:
-            return load_array(path)
-        tensor = next((tensor for tensor in self.proto.graph.initializer if tensor.name == name), None)
-        return None if tensor is None or find_omitted_data(tensor) else numpy_helper.to_array(tensor)
-
-    def agree(self, name: str, value: bool) -> bool:
-        """Return whether a condition has this value in all cases."""
-        found = [self.read(case, name) for case in self.cases]
-        return all(it is not None and bool(it.all()) == value for it in found)
-
-
-def _align(
-    case: str, values: _ModelValues, selections: Sequence[ReplayedSelection], selected: Sequence[SourceSelection]
-) -> list[SourceSelection] | None:
-    """Find the selection of the source for each of the model; None if it is not unambiguous.
-
-    It has the same shape. Several of the same shape are in the same order, unless the scores show another order.
-    Suppressions may depend on earlier selections, so the number of boxes may differ.
-    """
-    chosen: dict[int, SourceSelection] = {}
-    scores = [values.read(case, selection.scores) for selection in selections]
-    for operator in {selection.operator for selection in selections}:
-        places = [place for place, selection in enumerate(selections) if selection.operator == operator]
-        shapes = [_read_shape(case, values, selections[place]) for place in places]
-        recorded = [it for it in selected if it.operator == operator]
-        if operator == "NonMaxSuppression":
-            fitting = recorded if all(map(_is_in_float32, recorded)) else []
-        else:
-            shaped = [(it, load_array(it.indices).shape) for it in recorded]
-            fitting = [it for it, shape in shaped if shape in shapes]
-            if [shape for _, shape in shaped if shape in shapes] != shapes:
-                return None
-        if None in shapes or len(fitting) != len(places):
-            return None
-        chosen |= dict(zip(places, fitting, strict=True))
-        for shape in dict.fromkeys(shapes):
-            same = [place for place, other in zip(places, shapes, strict=True) if other == shape]
-            order = _order_by_scores([(selections[it], scores[it]) for it in same], [chosen[it] for it in same])
-            chosen |= {place: chosen[same[number]] for place, number in zip(same, order, strict=True)}
-    return [chosen[place] for place in range(len(selections))]
-
-
-def _read_shape(case: str, values: _ModelValues, selection: ReplayedSelection) -> tuple[int, ...] | None:
-    """Return the shape of the indices as the source records them, or of the scores of a suppression; None if unknown.
-
-    Suppressions of several images or classes are unknown.
-    """
-    if selection.boxes:
-        scores = values.read(case, selection.scores)
-        return None if scores is None or scores.shape[:-1] != (1, 1) else scores.shape
-    indices = values.read(case, selection.indices)
-    if indices is None or selection.keepdims:
-        return None if indices is None else indices.shape
-    return np.expand_dims(indices, selection.axis).shape
-
-
-def _is_in_float32(suppression: SourceSelection) -> bool:
-    return all(load_array(path).dtype == np.float32 for path in (suppression.scores, suppression.boxes))
-
-
-def _order_by_scores(
-    selections: Sequence[tuple[ReplayedSelection, NDArray[Any] | None]], selected: Sequence[SourceSelection]
-) -> Sequence[int]:
-    """Return which of the source's selections of one shape has the scores of each of the model's selections.
-
-    A tool may have moved the nodes of a model. The order of the source is returned if the scores do not show another.
-    """
-    numbers = range(len(selected))
-    if len(selected) < 2 or any(scores is None for _, scores in selections):
-        return numbers
-    errors = np.array(
-        [[_compare_scores(scores, one, it) for it in selected] for one, scores in selections if scores is not None]
-    )
-    best = [row if errors[row, row] <= errors[row].min() else int(errors[row].argmin()) for row in numbers]
-    return best if sorted(best) == [*numbers] else numbers
-
-
-def _compare_scores(scores: NDArray[Any], selection: ReplayedSelection, selected: SourceSelection) -> float:
-    """Return the largest difference between the selected scores of the model and of the source."""
-    theirs = load_array(selected.scores).astype(np.float64)
-    try:
-        if selection.boxes:
-            ours = scores.reshape(theirs.shape).astype(np.float64)
-        else:
-            ours = np.take_along_axis(scores, load_array(selected.indices), selection.axis).astype(np.float64)
-    except (IndexError, ValueError):
-        return math.inf
-    with np.errstate(invalid="ignore"):
-        difference = np.where(ours == theirs, 0.0, np.abs(ours - theirs))
-    return float(np.where(np.isnan(difference), math.inf, difference).max(initial=0.0))
-
-
-def _check_suppressions(
-    case: str, values: _ModelValues, selections: Sequence[ReplayedSelection], selected: Sequence[SourceSelection]
-) -> Iterator[WrongSuppression]:
-    """Yield the suppressions of the source whose result is wrong with the limits of the model."""
-    for selection, it in zip(selections, selected, strict=True):
-        if not selection.boxes:
-            continue
-        limits = [values.read(case, name) if name else None for name in selection.limits]
-        most, overlap, score = (None if limit is None else float(limit.flat[0]) for limit in limits)
-        parameters = SuppressionLimits(most or 0.0, overlap or 0.0, -math.inf if score is None else score)
-        kept = load_array(it.indices)
-        wrong = find_wrong_choices(load_array(it.boxes), load_array(it.scores), kept, parameters)
-        if wrong is not None:
-            yield WrongSuppression(selection, wrong, len(kept))
 
 
 def _list_replaced(
