@@ -144,15 +144,10 @@ class OutputComparer:
 
     def _has_same_weights(self) -> bool:
         """Return whether a fresh export of the source contains the dequantized weights of the model."""
-        exporting = self.started.prepared.exporting
-        if exporting is None or exporting.source is None:
+        if (exported := self._exported) is None or exported.model is None:
             return False
-        match exporting.source.result():
-            case Completed(result=ExportResult(model=str() as model)):
-                path = Path(model)
-                return has_dequantized_weights(self.reading.view, self._file, read_view(path), path)
-            case _:
-                return False
+        path = Path(exported.model)
+        return has_dequantized_weights(self.reading.view, self._file, read_view(path), path)
 
     def _compare_runs(
         self,
