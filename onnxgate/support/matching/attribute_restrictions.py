@@ -350,7 +350,7 @@ ATTRIBUTE_RESTRICTIONS = (
     *(_require(("CumProd",), name, (0, 1)) for name in ("exclusive", "reverse")),
     ReleaseRestriction(
         ("Clip",),
-        lambda values: number_of(values, "min", -math.inf) > number_of(values, "max", math.inf),
+        lambda values: not number_of(values, "min", -math.inf) <= number_of(values, "max", math.inf),  # also if NaN
         "`min` must not exceed `max`",
         attribute="min",
         since=6,

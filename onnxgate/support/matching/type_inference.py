@@ -285,7 +285,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 domain,
                 name,
                 (versions.get(domain, 0), opset),
-                (tuple(map(spell, node.inputs)), tuple(map(spell, node.outputs))),
+                (tuple(map(spell, node.inputs)), _spell_constant(node) or tuple(map(spell, node.outputs))),
                 _read_attributes(node) if node.attributes else (),
                 name == "Shape" and _has_static_shape(node, scope),
                 traits.read(node) if name in DESCRIBED else NO_TRAITS,
@@ -343,6 +343,13 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                     reached[node.operator] = self.functions[node.operator]
                     ahead.append(reached[node.operator])
         return reached
+
+
+def _spell_constant(node: NodeView) -> tuple[str | None, ...]:
+    """Return the type of the tensor in a Constant node, which applies even if another type is declared; () if none."""
+    if node.operator[1] != "Constant" or len(node.attributes) != 1 or not node.attributes[0].HasField("t"):
+        return ()
+    return (_TENSOR_TYPE_NAMES.get(node.attributes[0].t.data_type, ""),)
 
 
 def _pass_in(node: NodeView, body: GraphProto, inner: ValueTypes, scope: ValueTypes) -> None:

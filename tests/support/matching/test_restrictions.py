@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import onnx
+import onnx.helper
 import onnx.parser
 import pytest
 
@@ -270,6 +273,25 @@ def test_scale_of_a_group_normalization(channels: str, scale: str, bias: str, ex
     body = f"({inputs}) => (float y) {{ y = GroupNormalization <num_groups = 2> (x, s, b) }}"
 
     assert expected == [verdict(21, body, release) for release in ("1.23.2", "1.24.1")]
+
+
+def test_limits_of_clip_that_are_not_numbers() -> None:
+    """A NaN is not in order with any other limit."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 4, opset_import: ["" : 10]> g (float[2] x) => (float[2] y) {y = Clip (x)}'
+    )
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("max", math.nan))
+
+    (node,) = infer_model_types(ModelView(model)).nodes
+
+    assert find_restriction(node.operation, 6, "1.31.1") is not None
+
+
+def test_declared_type_of_a_constant() -> None:
+    """The type of a Constant is that of its tensor, whatever type is declared for its value."""
+    body = "(bool c) => (bool y, complex64[1] z) { y = Not (c) z = Constant <value = float[1] {1}> () }"
+
+    assert verdict(13, body, "1.31.1") == "loads"
 
 
 FAULTY_CONSTANTS = {
