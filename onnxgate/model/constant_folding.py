@@ -270,7 +270,10 @@ def _fold_unsqueeze(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedVal
 
 
 def _fold_squeeze(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:
-    return FoldedValue(inputs[0].values, is_scalar=True) if len(inputs[0].values) == 1 else None
+    if len(inputs[0].values) == 1:
+        return FoldedValue(inputs[0].values, is_scalar=True)
+    has_axes = len(inputs) > 1 or any(attribute.name == "axes" for attribute in node.attribute)
+    return None if has_axes else inputs[0]  # a list of several elements stays a list
 
 
 def _fold_cast(node: NodeProto, inputs: Sequence[FoldedValue]) -> FoldedValue | None:

@@ -42,6 +42,15 @@ def test_contradictions_are_found(body: str) -> None:
     assert folds_nodes(ModelView(model), model, infer_shapes(model))
 
 
+@pytest.mark.parametrize("end", [0, 2])
+def test_lists_stay_lists_without_axes_to_remove(end: int) -> None:
+    """Squeeze without axes makes a scalar of a single size only, and Range requires scalars."""
+    body = f"s = Shape <start = 0, end = {end}> (x) t = Squeeze (s) a = Constant <value_int = 1> () n = Range (a, t, a)"
+
+    with pytest.raises(InferenceError, match="should be scalars"):
+        infer_folded_shapes(graph(body))
+
+
 def test_declared_shapes_are_ignored() -> None:
     """A wrong declared shape of an output is only a warning in runtimes."""
     infer_folded_shapes(graph("n = Shape (x)"))

@@ -112,15 +112,16 @@ class TraitReader:
         if scores is None or labels is None or min(self._rank(name) for name in node.inputs[:2]) < 0:
             return ""
         expected, actual = ([*found.tensor_type.shape.dim] for found in (scores, labels))
-        if not actual or len(expected) == 1:
+        if not actual or len(expected) <= 1:
             return "scalar"
         del expected[1:2]
         if len(expected) != len(actual):
             return "rank"
         if len(node.inputs) > _LOSS_WEIGHTS and self._rank(node.inputs[_LOSS_WEIGHTS]) not in (-1, 1):
             return "weights" if self._can_weigh(node.inputs[_LOSS_WEIGHTS], actual) else "product"
-        sizes = [(left.dim_value, right.dim_value) for left, right in zip(expected, actual, strict=True)]
-        return "size" if any(left > 0 and right > 0 and left != right for left, right in sizes) else ""
+        pairs = [pair for pair in zip(expected, actual, strict=True) if all(dim.HasField("dim_value") for dim in pair)]
+        sizes = [(left.dim_value, right.dim_value) for left, right in pairs]
+        return "size" if any(min(left, right) >= 0 and left != right for left, right in sizes) else ""
 
     def _find_wrong_scale(self, node: NodeView) -> Literal["", "channels", "bias"]:
         """Return with what the scale or bias of a GroupNormalization does not agree, if their sizes are known."""

@@ -196,11 +196,14 @@ def test_dropout_of_bfloat16_is_refused_if_it_stays(opset: int, nodes: str, expe
         (14, "N, 5", "[3, 5]", ["loads", "refused", "refused"]),
         (13, "3, 5", "", ["refused", "refused", "refused"]),
         (13, "3", "[3]", ["refused", "refused", "refused"]),
+        (13, "", "[3]", ["refused", "refused", "refused"]),
+        (14, "3, 5, 2", "[0, 2]", ["loads", "loads", "refused"]),
     ],
 )
 def test_labels_of_a_loss(opset: int, scores: str, labels: str, expected: list[str]) -> None:
     """Older releases accept labels of a wrong rank or size, unless they are a scalar."""
-    body = f"(float[{scores}] x, int64{labels} l) => (float y) {{ y = SoftmaxCrossEntropyLoss (x, l) }}"
+    inputs = f"float{f'[{scores}]' if scores else ''} x, int64{labels} l"
+    body = f"({inputs}) => (float y) {{ y = SoftmaxCrossEntropyLoss (x, l) }}"
 
     assert expected == [verdict(opset, body, release) for release in ("1.16.3", "1.23.2", "1.24.1")]
 
