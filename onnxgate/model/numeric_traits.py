@@ -54,6 +54,7 @@ class NumericTraits:
     weights_only: bool = False  # weights are quantized, but all operators compute with floats
     has_quantized_factors: bool = False  # some of these weights are factors of `MatMul` or `Gemm`
     low_bits: bool = False  # some weights have at most 4 bits
+    constant_outputs: frozenset[str] = frozenset()  # outputs that the values of the inputs do not affect
 
     def is_random(self, output: str) -> bool:
         """Return whether an output is random.
@@ -79,6 +80,7 @@ def detect_numeric_traits(facts: ModelFacts, model: ModelView) -> NumericTraits:
         has_quantized_factors=any(
             node.operator[1] in ("MatMul", "Gemm") and not weights.isdisjoint(node.inputs[:2]) for node in model.nodes()
         ),
+        constant_outputs=_find_constant_outputs(model) - drawn.keys(),
         low_bits=not types.isdisjoint(_LOW_TYPES) or any(map(_has_low_bits, model.nodes())),
     )
 
@@ -147,6 +149,16 @@ def find_random_outputs(model: ModelView) -> dict[str, RandomOperators]:
         operators = operators.union(*(reached.get(name, NO_OPERATORS) for name in read))
         reached.update(dict.fromkeys(filter(None, node.outputs), operators))
     return {output.name: reached[output.name] for output in model.proto.graph.output if reached.get(output.name)}
+
+
+def _find_constant_outputs(model: ModelView) -> frozenset[str]:
+    """Return the outputs that depend only on stored values and on the shapes of inputs."""
+    graph = model.proto.graph
+    varying = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
+    for node in model.graphs[0].nodes:  # in topological order
+        if node.operator[1] not in SHAPE_OPERATORS and not varying.isdisjoint(_values_read(node)):
+            varying.update(filter(None, node.outputs))
+    return frozenset(value.name for value in graph.output) - varying
 
 
 def _random_operators_of(node: NodeView, functions: RandomFunctions, training: frozenset[str]) -> RandomOperators:

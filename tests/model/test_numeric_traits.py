@@ -139,3 +139,25 @@ def test_random_operators_concern_the_outputs_that_they_reach(
 
     assert (actual.random, actual.random_outputs) == (random, outputs)
     assert all(actual.is_random(f"{name} (layout)") for name in outputs)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("s = Shape(x) y = ConstantOfShape(s)", Y),
+        ("s = Shape(x) c = ConstantOfShape(s) y = Mul(x, c)", frozenset()),
+        ("c = Constant<value = float[2] {0, 0}>() y = Identity(c)", Y),
+        ("y = RandomNormal<shape = [2]>()", frozenset()),
+        (
+            "t = Constant<value = bool {1}>() y = If(t) <then_branch = a () => (float[N] p) { p = Neg(x) }, "
+            "else_branch = b () => (float[N] q) { q = Constant<value = float[2] {0, 0}>() }>",
+            frozenset(),
+        ),
+    ],
+    ids=["shape", "values", "constant", "random", "branch"],
+)
+def test_constant_outputs_do_not_depend_on_input_values(tmp_path: Path, body: str, expected: frozenset[str]) -> None:
+    """The shape of an input may affect a constant output."""
+    text = f"g (float[N] x) => (float[N] y) {{ {body} }}"
+
+    assert expected == _of(tmp_path, text).constant_outputs

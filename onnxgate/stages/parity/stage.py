@@ -412,12 +412,16 @@ class _OutputComparer:
                 self.by_design.add(reason)
 
     def report_negligible(self) -> None:
-        """Report outputs whose nonzero results are negligible in every case, or that are zero in every case."""
+        """Report outputs whose nonzero results are negligible in every case, or that are zero in every case.
+
+        A constant output is zero by construction.
+        """
         hint = "set `tolerance` for this output: a smaller `atol`, or the current `atol` if values near 0 are expected"
         for key, reason in self.negligible.items():
             if key not in self.significant:
                 self.miss(f"{NEGLIGIBLE}{key[1]}", reason, hint)
-        for output in sorted(self.zero - {output for _, output in {*self.significant, *self.negligible}}):
+        compared = {output for _, output in {*self.significant, *self.negligible}}
+        for output in sorted(self.zero - compared - self.model.comparability.constant_outputs):
             reason = f"output `{output}` is zero in all cases, so faults in the nodes before it may not change it"
             self.miss(f"{NEGLIGIBLE}{output}", reason, REAL_INPUTS_HINT)
             self.by_design.add(reason)

@@ -410,6 +410,17 @@ def test_output_that_is_always_zero_is_reported(tmp_path: Path) -> None:
     assert other == []
 
 
+def test_constant_output_may_be_zero(tmp_path: Path) -> None:
+    """Faults of a constant output are not hidden by the inputs."""
+    zero = np.zeros_like(RIGHT)
+    model = replace(PLAIN, comparability=NumericTraits(constant_outputs=frozenset({"y"})))
+    _, undone = _gather(model, _ran(tmp_path, NEW, {"all": zero}), {NAME: saved(tmp_path, zero, zero)})
+
+    assert ["output `z` is zero in all cases, so faults in the nodes before it may not change it"] == [
+        entry.reason for entry in undone
+    ]
+
+
 def test_numbers_in_place_of_nan_differ(tmp_path: Path) -> None:
     """Numbers where the source has NaN are a mismatch."""
     blank = np.full_like(RIGHT, np.nan)
