@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from onnx import defs, numpy_helper
+from onnx import defs
 
 from onnxgate.core.files import sha256_of
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
@@ -29,17 +29,13 @@ from onnxgate.core.jobs import (
 from onnxgate.core.machine_faults import MachineFault, find_fault_in_failure
 from onnxgate.evidence.export import (
     CommittedComparison,
-    ExportedInterface,
     ExportFailure,
     FixedValue,
-    InterfaceNames,
-    LostAxis,
     OpsetRequest,
     Reexport,
     SecondExport,
     SourceBehaviour,
     ToolchainState,
-    TrainingNode,
 )
 from onnxgate.model.equality.model_comparison import compare_models
 from onnxgate.model.reading.external_data import check_external_data, inspect_data_file
@@ -47,24 +43,19 @@ from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.view import ModelView
-from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.model.validity import find_fault
 from onnxgate.project.git.repository import lfs_pull_command
 from onnxgate.runtimes.environments.toolchain import find_drift
 from onnxgate.stages.export_jobs import EXPORTED_DOMAINS, ExportPlan, read_command_failure, uses_opset_placeholder
+from onnxgate.stages.exported_model import compare_with_request, find_nearest_opset, find_training_nodes
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
-
-    from onnxgate.core.jobs import ExportDetails, RequestedAxis
-    from onnxgate.model.facts import ModelFacts, ValueInfo
+    from onnxgate.core.jobs import ExportDetails
+    from onnxgate.model.facts import ModelFacts
     from onnxgate.model.reading.fact_extraction import ParsedModel
     from onnxgate.project.config.project import Project
     from onnxgate.project.lock.types import LockedToolchain
     from onnxgate.runtimes.environments.toolchain import Interpreter
-
-_TRAINING_INPUT = 2
-"""Position of the `training_mode` input of Dropout since opset 12. Source: ONNX operator specification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,18 +328,6 @@ def compare_toolchain(
     return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, interpreter))
 
 
-def compare_with_request(details: ExportDetails, facts: ModelFacts) -> ExportedInterface:
-    """Compare the names and axes in the file with those that the source requests."""
-    names = InterfaceNames(
-        inputs=details.inputs,
-        outputs=details.outputs,
-        parameters=details.parameters,
-        inputs_written=tuple(value.name for value in facts.inputs),
-        outputs_written=tuple(value.name for value in facts.outputs),
-    )
-    return ExportedInterface(names=names, lost_axes=tuple(_find_lost_axes(details, facts)))
-
-
 def _describe_source(details: ExportDetails) -> SourceBehaviour:
     """Return what the exporter reports about the source, independent of the file."""
     return SourceBehaviour(
@@ -375,114 +354,6 @@ def parse_source_place(source: str) -> Place | None:
     """Parse `file.py:31` into a place; None for an empty string."""
     path, _, line = source.rpartition(":")
     return Place(path, int(line)) if path else None
-
-
-def find_nearest_opset(requested: int | None, details: ExportDetails, limit: int | None) -> int | None:
-    """Return the supported opset nearest to the requested opset, or None if the requested opset is supported.
-
-    An opset is supported if the exporter can write it and every target can load it.
-    """
-    if requested is None or details.opsets is None:
-        return None
-    lowest, highest = details.opsets
-    highest = min(highest, limit or highest)
-    nearest = min(max(requested, lowest), highest)
-    return nearest if lowest <= nearest != requested else None
-
-
-def _find_lost_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
-    lost = [*_find_unmet_requests(details, facts), *_find_narrowed_axes(details, facts)]
-    yield from lost
-    if any(axis.lowest is not None and axis.lowest == axis.highest for axis in lost):
-        return  # this axis caused the other axes to be fixed
-    grown_inputs = [(_find_input(axis, facts), axis.axis) for axis in details.grew]
-    if any(value is None or isinstance(_axis_size(value, axis), int) for value, axis in grown_inputs):
-        return
-    reported = {(axis.value, axis.axis) for axis in lost}
-    # Outputs are matched by position if both sides have the same number.
-    if sum(leaf.kind == "tensor" for leaf in details.leaves) != len(facts.outputs):
-        return
-    for grown in details.grown:
-        value, axis = facts.outputs[grown.output], grown.axis
-        if isinstance(size := _axis_size(value, axis), int) and (value.name, axis) not in reported:
-            yield LostAxis(role="output", value=value.name, axis=axis, size=size, grown=grown.grown)
-
-
-def _find_unmet_requests(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
-    outputs = {value.name: value for value in facts.outputs}
-    names = {request.name for request in details.axes}  # axes of equal sizes share one of the requested names
-    for request in details.axes:
-        graph_input, output = _find_input(request, facts), outputs.get(request.value)
-        if graph_input is None and output is None and request.value:
-            yield LostAxis(role="value", value=request.value, axis=request.axis, name=request.name)
-        for role, value in (("input", graph_input), ("output", None if graph_input else output)):
-            if value is not None and isinstance(size := _axis_size(value, request.axis), int):
-                name, axis = request.name, request.axis
-                yield LostAxis(role=role, value=value.name, axis=axis, name=name, size=size)  # type: ignore[arg-type]
-        size = _axis_size(graph_input, request.axis) if graph_input is not None and request.name else None
-        if graph_input is not None and isinstance(size, str) and size not in ("?", *names):
-            yield LostAxis(role="input", value=graph_input.name, axis=request.axis, name=request.name, renamed=size)
-
-
-def _find_narrowed_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
-    for axis in details.narrow:
-        if axis.works is None or axis.input >= len(facts.inputs):
-            continue
-        value = facts.inputs[axis.input]
-        dim = _axis_size(value, axis.axis)
-        if isinstance(dim, int):
-            continue
-        yield LostAxis(
-            role="input",
-            value=value.name,
-            axis=axis.axis,
-            name="" if dim in (None, "?") else str(dim),
-            lowest=axis.lowest,
-            highest=axis.highest,
-            works=axis.works,
-        )
-
-
-def _find_input(axis: RequestedAxis, facts: ModelFacts) -> ValueInfo | None:
-    """Find the graph input of a requested axis, by name if the request contains a name."""
-    if axis.value:
-        return next((value for value in facts.inputs if value.name == axis.value), None)
-    return facts.inputs[axis.input] if 0 <= axis.input < len(facts.inputs) else None
-
-
-def _axis_size(value: ValueInfo, axis: int) -> int | str | None:
-    shape = value.shape or ()
-    return shape[axis] if -len(shape) <= axis < len(shape) else None
-
-
-def find_training_nodes(model: ModelView, root: Path, folder: Path) -> tuple[TrainingNode, ...]:
-    """Find nodes in training mode and the source lines that created them. Paths are relative to `folder`."""
-    weights = {tensor.name: tensor for tensor in model.proto.graph.initializer}
-    return tuple(
-        TrainingNode(operator=node.op_type, node=node.name, place=find_source_line(node, root, folder))
-        for scope in model.scopes
-        for node in _training_nodes_in(scope.proto, weights)
-    )
-
-
-def _training_nodes_in(scope: GraphProto | FunctionProto, weights: dict[str, TensorProto]) -> Iterator[NodeProto]:
-    for node in scope.node:
-        if node.domain not in ("", "ai.onnx"):
-            continue
-        if node.op_type == "BatchNormalization" and any(e.name == "training_mode" and e.i for e in node.attribute):
-            yield node
-        if node.op_type == "Dropout" and len(node.input) > _TRAINING_INPUT:
-            constants = {
-                constant.output[0]: attribute.t
-                for constant in scope.node
-                if constant.op_type == "Constant"
-                for attribute in constant.attribute
-                if attribute.name == "value"
-            }
-            name = node.input[_TRAINING_INPUT]
-            tensor = constants.get(name, weights.get(name))  # a computed value is treated as False
-            if tensor is not None and numpy_helper.to_array(tensor).any():
-                yield node
 
 
 def find_definition(folder: Path, source: str) -> Place | None:

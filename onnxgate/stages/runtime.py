@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-import numpy as np
 
 from onnxgate.core import jobs
 from onnxgate.core.errors import OPTIONAL_TARGET_HINT
@@ -27,16 +25,8 @@ from onnxgate.evidence.runtime import (
     OutputFaults,
     Refusal,
     UnsupportedOperator,
-    WrongShape,
 )
-from onnxgate.inputs.axis_sizes import (
-    TOTAL_FORMULAS,
-    UNKNOWN_AXIS_NAMES,
-    compute_formula,
-    list_formula_names,
-    parse_formula,
-)
-from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
+from onnxgate.model.facts import ModelFacts
 from onnxgate.model.numeric_traits import find_random_outputs
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, find_source_line
@@ -45,6 +35,7 @@ from onnxgate.numerics.streams import iter_chunks, iter_parts, load_array
 from onnxgate.project.engines import engine_family
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.protocol import INVALID_ANSWER
+from onnxgate.stages.output_shapes import DeclaredOutputs, find_read_outputs, read_declared_outputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -262,7 +253,7 @@ def _completed_attempts(
     job = run.job
     if not job.cases:
         return [_create_attempt(job, None)]
-    attempts, read = [], _find_read_outputs(model)
+    attempts, read = [], find_read_outputs(model.facts, model.view) if model.facts is not None else frozenset()
     counts_data = any(node.operator[1] in COUNTING_OPERATORS for node in model.view.nodes())
     for case, case_result in zip(job.cases, result.cases, strict=True):
         attempt, source = _create_attempt(job, case), eager.get(case.name)
@@ -414,105 +405,3 @@ def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:
     words = describe_nodes(first.name, next(iter(first.output), ""), len(nodes) - 1)
     place = find_source_line(first, model.root, model.folder)
     return UnsupportedOperator(operator=name, words=words, node=first.name, place=place)
-
-
-@dataclass(frozen=True, slots=True)
-class DeclaredOutputs:
-    """Declared shapes of the outputs, by name, and the axis sizes of the inputs in one case.
-
-    An output axis is checked if its size is fixed, if an input axis has the same name, or if its name is a formula over
-    names of input axes. The size of any other axis depends on the data and is not checked.
-    """
-
-    outputs: Mapping[str, ValueInfo]
-    sizes: Mapping[str, int]
-    read: frozenset[str] = frozenset()  # outputs that a node also reads
-    inputs: tuple[tuple[Dim, ...], ...] = ()  # declared shapes of the inputs
-    counts_data: bool = False  # sizes may depend on the elements of inputs
-
-    def find_contradiction(self, output: str, array: NDArray[Any]) -> WrongShape | None:
-        """Return the difference between the actual and the declared shape of an output; None if they agree."""
-        value = self.outputs.get(output)
-        if value is None or value.shape is None or not value.type.startswith("tensor("):
-            return None
-        declared = [self._declared_size(dim) for dim in value.shape]
-        if len(declared) == array.ndim and all(
-            size in (None, actual) for size, actual in zip(declared, array.shape, strict=True)
-        ):
-            return None
-        wrong = [
-            (index, dim)
-            for index, (dim, size, actual) in enumerate(zip(value.shape, declared, array.shape, strict=False))
-            if isinstance(dim, str) and size not in (None, actual) and len(declared) == array.ndim
-        ]
-        is_renamed = any(dim in self.sizes and not self._is_kept(dim, index, array.ndim) for index, dim in wrong)
-        same_rank = is_renamed and self.counts_data
-        return WrongShape(
-            output=output,
-            declared=_format_shape(value.shape),
-            shape=_format_shape(array.shape),
-            axes=tuple(sorted({axis for _, dim in wrong for axis in self._list_axes(dim)})),
-            misnamed=all(
-                dim in self.sizes and not self._is_kept(dim, index, array.ndim, same_rank=same_rank)
-                for index, dim in wrong
-            ),
-            is_read=output in self.read,
-        )
-
-    def _is_kept(self, dim: Dim, index: int, rank: int, *, same_rank: bool = False) -> bool:
-        """Return whether a model seems to keep an axis: the first one, or one at the same place as in an input.
-
-        The input must have as many axes unless the axis is the first one and `same_rank` is false.
-        """
-        ranks = {len(shape) for shape in self.inputs if len(shape) > index and shape[index] == dim}
-        return rank in ranks or (bool(ranks) and index == 0 and not same_rank)
-
-    def _list_axes(self, dim: str) -> Iterable[str]:
-        """Return the input axes to which the declared size refers."""
-        tree = None if dim in self.sizes else parse_formula(dim)
-        return (dim,) if tree is None else list_formula_names(tree)
-
-    def _declared_size(self, dim: Dim) -> int | None:
-        """Return the declared size; None if it is unknown. Old converters write 0 for an unknown size.
-
-        Names such as `total_sequence_length`, which stand for a sum only by convention, are not evaluated. Divisions
-        are evaluated only if the divisor is a number.
-        """
-        if isinstance(dim, int):
-            return dim or None
-        if dim in self.sizes:
-            return self.sizes[dim]
-        if dim in TOTAL_FORMULAS or dim in UNKNOWN_AXIS_NAMES or (tree := parse_formula(dim)) is None:
-            return None
-        divisions = [
-            node for node in ast.walk(tree) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
-        ]
-        if not list_formula_names(tree) or not all(isinstance(node.right, ast.Constant) for node in divisions):
-            return None
-        return compute_formula(dim, self.sizes) or None
-
-
-def _find_read_outputs(model: ExecutedModel) -> frozenset[str]:
-    """Return the outputs that a node also reads. A runtime may use their declared shapes for this node."""
-    names = {value.name for value in model.facts.outputs} if model.facts is not None else set()
-    return frozenset(name for node in model.view.nodes() for name in node.proto.input if name in names)
-
-
-def read_declared_outputs(
-    facts: ModelFacts, case: jobs.InputCase, read: frozenset[str] = frozenset(), *, counts_data: bool = False
-) -> DeclaredOutputs:
-    """Return the declared outputs of a case. Its input files are read to get their shapes."""
-    sizes: dict[str, set[int]] = {}
-    for value in facts.inputs:
-        path = case.inputs.get(value.name)
-        shape = np.load(path, mmap_mode="r", allow_pickle=False).shape if path else ()
-        for dim, size in zip(value.shape or (), shape, strict=False):
-            if isinstance(dim, str) and dim not in UNKNOWN_AXIS_NAMES:
-                sizes.setdefault(dim, set()).add(size)
-    definite = {dim: next(iter(values)) for dim, values in sizes.items() if len(values) == 1}
-    shapes = tuple(value.shape for value in facts.inputs if value.shape)
-    return DeclaredOutputs({value.name: value for value in facts.outputs}, definite, read, shapes, counts_data)
-
-
-def _format_shape(shape: Sequence[Dim]) -> str:
-    return f"({', '.join(map(str, shape))})"

@@ -35,7 +35,7 @@ from onnxgate.rules.export.dynamic_axis_lost import dynamic_axis_lost
 from onnxgate.rules.export.source_not_exportable import source_not_exportable
 from onnxgate.stages import export as stage
 from onnxgate.stages import export_jobs as jobs
-from onnxgate.stages.export import compare_with_request, find_nearest_opset, find_training_nodes
+from onnxgate.stages.exported_model import compare_with_request, find_nearest_opset, find_training_nodes
 from tests.stages.export.test_export_stage import (
     COMMAND,
     PYTHON,

@@ -10,7 +10,7 @@ import pytest
 from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.runtime import WrongShape
 from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
-from onnxgate.stages.runtime import read_declared_outputs
+from onnxgate.stages.output_shapes import read_declared_outputs
 
 Shape = tuple[int, ...]
 
