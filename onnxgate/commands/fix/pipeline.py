@@ -14,7 +14,8 @@ from typing import Literal
 import msgspec
 
 from onnxgate import __version__
-from onnxgate.commands.fix.fixes import FIXES, Change, Fix, FixRequest, NoFix, VersionLimits
+from onnxgate.commands.fix.definition import Change, Fix, FixRequest, NoFix, VersionLimits
+from onnxgate.commands.fix.fixes import FIXES
 from onnxgate.commands.fix.model_file import write_parts
 from onnxgate.commands.fix.verification import ModelPair, Verification, verify_fix
 from onnxgate.core.errors import StorageError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxgate.commands.fix.fixes import Change, Fix, FixRequest, NoFix, VersionLimits
+from onnxgate.commands.fix.definition import Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.model_file import write_parts
 from onnxgate.commands.fix.pipeline import ONNX_SUBPROCESS
 from onnxgate.model.reading.structure import LARGE_BYTES, read_structure

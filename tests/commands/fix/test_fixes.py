@@ -10,19 +10,12 @@ import onnx.reference
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxgate.commands.fix.fixes import (
-    EXTERNAL_DATA,
-    FIXES,
-    IR_VERSION,
-    LEAKED_PATHS,
-    MISSING_TYPES,
-    OPSET,
-    OUTPUT_SHAPES,
-    PASSTHROUGH,
-    Change,
-    NoFix,
-)
+from onnxgate.commands.fix.declared_types import MISSING_TYPES, OUTPUT_SHAPES
+from onnxgate.commands.fix.definition import Change, NoFix
+from onnxgate.commands.fix.external_data import EXTERNAL_DATA
+from onnxgate.commands.fix.fixes import FIXES, LEAKED_PATHS, PASSTHROUGH
 from onnxgate.commands.fix.model_file import Span
+from onnxgate.commands.fix.versions import IR_VERSION, OPSET
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.validity import find_leaked_paths
 from onnxgate.rules import by_id

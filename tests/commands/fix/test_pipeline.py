@@ -9,7 +9,8 @@ from typing import Protocol
 import onnx
 import pytest
 
-from onnxgate.commands.fix.fixes import FIXES, Change, Fix, FixRequest
+from onnxgate.commands.fix.definition import Change, Fix, FixRequest
+from onnxgate.commands.fix.fixes import FIXES
 from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models
 from onnxgate.gate.request import GateRequest
 from tests.harness import fix_cases
