@@ -21,9 +21,11 @@ from onnxgate.evidence.parity import SELECTED, SOURCE, Comparison, Difference
 from onnxgate.gate.execution.parity import mismatch_search
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
 from onnxgate.gate.execution.parity.mismatch_search import MismatchSearch, SearchedModel
+from onnxgate.numerics.first_difference import NO_DISTANCE
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
+from onnxgate.stages.parity.first_difference import DifferenceOrigin
 from onnxgate.stages.parity.output_comparison import OutputMask
 from onnxgate.stages.parity.source_difference import SAME_AS_PROGRAM, NoFirstNodeError
 
@@ -201,6 +203,29 @@ def test_equal_scores_are_no_fault_of_the_source(tmp_path: Path) -> None:
 
     assert (located_at.first, located_at.at_no_node) == (None, "")
     assert undone.reason.endswith("the scores `a` do not differ, but other items are selected by them")
+
+
+class SourceWithOneWrongOutput(MismatchSearch):
+    """A search that finds a node only in the output `a`."""
+
+    def _against_source(self, *arguments: Any) -> Any:
+        if arguments[-1] == "a":
+            return DifferenceOrigin(0, "a", NO_DISTANCE, NO_DISTANCE), ""
+        raise NoFirstNodeError(SAME_AS_PROGRAM)
+
+
+@pytest.mark.parametrize("metric", ["differing items", "worst_abs"])
+def test_items_may_differ_in_one_output(metric: str, tmp_path: Path) -> None:
+    """If items differ, each output that lists them is searched."""
+    releases = Releases(tmp_path)
+    outputs = [difference(0.5, metric=metric, output=name) for name in ("y", "a")]
+    found = comparison("1.31.1", *outputs, pair="source", reference=SOURCE)
+    runtimes = {NEWEST: planned("1.31.1")}
+    search = SourceWithOneWrongOutput(ExtraRuns(runtimes, releases.submit, releases.place), no_toolchain)
+    (located_at,), _ = search.locate(model(tmp_path), (found,))
+    named = located_at.first.node if located_at.first else located_at.at_no_node
+
+    assert named == ("neg" if metric == "differing items" else SAME_AS_PROGRAM)
 
 
 def test_mismatches_of_another_size_are_another_fault(tmp_path: Path) -> None:

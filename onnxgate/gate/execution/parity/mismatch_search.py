@@ -179,7 +179,7 @@ class MismatchSearch:
             plain = self._side(model, comparison.runtime, "disabled", mismatch.case)
             begun = search_across_levels(plain, side, output)
         elif comparison.reference == SOURCE:
-            search = self._in_scores if mismatch.note == SELECTED else self._against_source
+            search = self._in_scores if mismatch.note == SELECTED else self._in_items
             begun, detail = search(model, comparison, side, mismatch, output)
         else:
             planned = self.extra.runtimes.get(comparison.reference)
@@ -187,7 +187,9 @@ class MismatchSearch:
                 raise SearchError(f"{comparison.reference} is not available")
             level = mismatch.optimization if mismatch.optimization in planned.levels else planned.levels[-1]
             reference = self._side(model, comparison.reference, level, mismatch.case)
-            begun = search_origin(side, reference.values, None, [output], exact=False)
+            begun = search_origin(
+                side, reference.values, None, _list_outputs(comparison, mismatch, output), exact=False
+            )
         if begun is None:
             raise SearchError("the output of each node differs only by rounding errors, but these errors accumulate")
         return create_first_difference(model.proto, begun, mismatch.case, model.root, model.folder, detail)
@@ -204,6 +206,23 @@ class MismatchSearch:
         if begun is None:
             raise SearchError(f"the scores `{output}` do not differ, but other items are selected by them")
         return begun, detail
+
+    def _in_items(
+        self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
+    ) -> tuple[DifferenceOrigin | None, str]:
+        """Search in each output that lists an item that differs, as it may differ in only one of them."""
+        reasons = []
+        for name in _list_outputs(comparison, mismatch, output):
+            try:
+                begun, detail = self._against_source(model, comparison, side, mismatch, name)
+            except NoFirstNodeError as reason:
+                reasons.append(reason)
+            else:
+                if begun is not None:
+                    return begun, detail
+        if reasons:
+            raise reasons[0]
+        return None, ""
 
     def _against_source(
         self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
@@ -273,6 +292,15 @@ def _select_mismatch(comparison: Comparison) -> Difference:
     if not mismatches:
         raise SearchError("the outputs differ in type, shape or number")
     return find_worst([mismatch for mismatch in mismatches if mismatch.optimization == "disabled"] or mismatches)
+
+
+def _list_outputs(comparison: Comparison, mismatch: Difference, output: str) -> list[str]:
+    """Return the output to search in, and the others that list the same items if items differ."""
+    if mismatch.metric != "differing items" or mismatch.compared:
+        return [output]
+    run = mismatch.case, mismatch.optimization
+    others = [it for it in find_mismatches(comparison) if (it.case, it.optimization) == run and not it.compared]
+    return list(dict.fromkeys([output, *(it.output for it in others if it.metric == "differing items")]))
 
 
 def _is_only_optimized(comparison: Comparison, mismatch: Difference) -> bool:
