@@ -30,6 +30,7 @@ from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
 from onnxgate.gate.execution.parity.replayed_selections import ReplayedRuns
 from onnxgate.gate.execution.started_models import StartedModel
 from onnxgate.gate.request import ExecutionSettings
+from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure
 from onnxgate.numerics.first_difference import NO_DISTANCE, Distance
 from onnxgate.runtimes.worker_spec import JobLimits
@@ -85,13 +86,12 @@ class SearchedModel:
     replayed: ReplayedRuns | None = None  # runs that selected the same items as the source
 
     def select_as_source(self, replayed: ReplayedRuns) -> SearchedModel:
-        """Return the copy of the model that selected the same items as the source.
-
-        Raises:
-            OSError: the copy cannot be read.
-        """
+        """Return the copy of the model that selected the same items as the source; this model if it is unreadable."""
         cases = {case.name: case for case in replayed.cases}
-        proto = read_structure(replayed.path)
+        try:
+            proto = read_structure(replayed.path)
+        except (OSError, UnreadableModel):
+            return self
         return dataclasses.replace(
             self, absolute=replayed.path, proto=proto, cases=cases, eager=replayed.eager, replayed=replayed
         )

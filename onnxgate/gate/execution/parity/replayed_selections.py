@@ -28,6 +28,7 @@ from onnxgate.gate.execution.parity.aligned_selections import (
     check_suppressions,
 )
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, NoOutputsError, SourceRuns, UnmeasurableError
+from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure
 from onnxgate.model.subgraphs.instrumented_models import expose_values
 from onnxgate.model.subgraphs.replayed_selections import (
@@ -144,7 +145,7 @@ class ReplayedComparison:
         """Repeat the completed runs with the selections of the source; None if this is not possible."""
         try:
             return self._run(path, proto, ran)
-        except (OSError, NoOutputsError, UnmeasurableError):
+        except (OSError, UnreadableModel, NoOutputsError, UnmeasurableError):
             return None
 
     def _run(self, path: Path, proto: ModelProto, ran: Sequence[ObservedRun]) -> ReplayedRuns | None:

@@ -307,6 +307,16 @@ def test_the_first_node_is_found_with_the_same_items(text: str, operator: str, o
     assert (operator, output) == (first.operator, first.output)
 
 
+def test_a_missing_copy_does_not_end_the_search(tmp_path: Path) -> None:
+    """If the copy that selects the same items was deleted, the model itself is searched."""
+    result = compare_runs(tmp_path, WRONG_SCORES, run_source(tmp_path, [4, 5]))
+    assert result.replayed is not None
+    result.replayed.path.unlink()
+    first, _ = locate(result, DETECTOR)
+
+    assert first is None
+
+
 @pytest.mark.parametrize(
     ("change", "operator"),
     [
