@@ -74,6 +74,7 @@ def test_valid(tmp_path: Path, name: str, large_bytes: int, capfd: pytest.Captur
 
 
 IR_3 = '<ir_version: 3, opset_import: ["": 9]>'
+IR_4 = '<ir_version: 4, opset_import: ["": 9]>'
 BIAS = "<float[1] w = {1}>"
 ACCEPTED = {
     "unsorted nodes": (
@@ -508,3 +509,19 @@ def test_operators_that_an_older_opset_lacks() -> None:
 
     assert find_missing_operators(names, 12) == ["HardSwish"]
     assert find_missing_operators(names, 14) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"g (float[N] x) => (float[N] y) {BIAS} {{ y = Relu (x) }}",
+        "g (bool c, float[1] x) => (float[1] y) { y = If (c) <then_branch = t () => (float[1] a) <float[1] w = {1}> "
+        "{ a = Add (x, w) }, else_branch = e () => (float[1] b) { b = Neg (x) }> }",
+    ],
+)
+def test_weights_that_old_versions_do_not_accept(tmp_path: Path, text: str) -> None:
+    """At IR version 3, unused weights and those of branches must be inputs; this was observed on 6 releases."""
+    faults = [find_fault(ModelView(parse(text, header)), tmp_path / "m.onnx") for header in (IR_3, IR_4)]
+
+    assert faults[0] is not None
+    assert (False, None) == (faults[0].harmless, faults[1])

@@ -132,17 +132,20 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
     """Copy a model without the violations of the specification that all known runtimes accept; None if it has none.
 
     Source: loaded and run with ONNX Runtime 1.16.3, 1.17.3, 1.19.2, 1.22.1, 1.25.1 and 1.31.1. They refuse most of
-    these violations in subgraphs.
+    these violations in subgraphs. Up to IR version 3, they also refuse unused weights that are not inputs.
     """
     copy = deepcopy(model)
     graph = copy.graph
     graph.name = graph.name or "graph"
-    copy.ir_version += copy.ir_version == _LAST_IR_WITH_WEIGHTS_AS_INPUTS
+    unused = list_unused_weights(graph)
+    if copy.ir_version == _LAST_IR_WITH_WEIGHTS_AS_INPUTS:
+        unused &= {value.name for value in graph.input}
+        copy.ir_version += unused == list_unused_weights(graph) and not _has_inner_weights(graph)
     _sort_nodes(graph)
     for output in [value for value in graph.output if not value.HasField("type")]:
         graph.output.remove(output)
     weights = {tensor.name: tensor for tensor in graph.initializer}  # the last of a name counts
-    for name in list_unused_weights(graph):
+    for name in unused:
         del weights[name]
     _replace_elements(graph, "initializer", weights.values())
     used = {name for node in graph.node for name in list_needed_values(node)} | {value.name for value in graph.output}
@@ -150,6 +153,15 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
     for node in [it for it in constants if it.output[0] not in used]:
         graph.node.remove(node)
     return None if copy == model else copy
+
+
+def _has_inner_weights(graph: GraphProto) -> bool:
+    """Return whether a subgraph has initializers that are not its inputs."""
+    inner = [subgraph for node in graph.node for subgraph in iter_node_subgraphs(node)]
+    return any(
+        not {tensor.name for tensor in it.initializer} <= {value.name for value in it.input} or _has_inner_weights(it)
+        for it in inner
+    )
 
 
 def _sort_nodes(graph: GraphProto) -> None:
