@@ -29,6 +29,8 @@ from onnxgate.formats import (
     text,
     upgrade_preview,
 )
+from onnxgate.formats.markdown.mermaid import render_mermaid
+from onnxgate.formats.markdown.pull_request_comment import format_comment
 from onnxgate.model.diff.result import Difference
 from onnxgate.project.config import ignore_entries
 from onnxgate.project.lock.lock_file import parse_lock, render_lock
@@ -63,7 +65,7 @@ def _described(report: Any) -> str:
 
 
 def _drawings(report: Any) -> str:
-    return "\n".join(markdown.render_mermaid(drawing) for drawing in report.drawings)
+    return "\n".join(render_mermaid(drawing) for drawing in report.drawings)
 
 
 def _entries(document: Any) -> str:
@@ -89,7 +91,7 @@ SURFACES = (
     Surface("html", "report", html.format, consumers.markup),
     Surface("markdown", "report", markdown.format, consumers.page),
     Surface("summary", "report", markdown.format_summary, consumers.page, limit=SUMMARY_LIMIT),
-    Surface("comment", "report", markdown.format_comment, consumers.page, limit=COMMENT_LIMIT),
+    Surface("comment", "report", format_comment, consumers.page, limit=COMMENT_LIMIT),
     Surface("github", "report", github.format, consumers.annotated, exact=("command",)),
     Surface("sarif", "report", sarif.format, consumers.sarif),
     Surface("junit", "report", junit.format, consumers.junit),

@@ -32,7 +32,7 @@ RENDERERS = {
     "markdown": ReportFormat("formats.markdown", has_drawings=True),
     "github": ReportFormat("formats.github"),
     "summary": ReportFormat("formats.markdown", "format_summary", has_drawings=True),
-    "comment": ReportFormat("formats.markdown", "format_comment", has_drawings=True),
+    "comment": ReportFormat("formats.markdown.pull_request_comment", "format_comment", has_drawings=True),
     "sarif": ReportFormat("formats.sarif", is_data=True),
     "junit": ReportFormat("formats.junit", is_data=True),
     "gitlab": ReportFormat("formats.gitlab", is_data=True),

@@ -14,7 +14,7 @@ import msgspec
 
 from onnxgate.core.escape import escape_log_line, markdown_code
 from onnxgate.core.report import VERSION, Report
-from onnxgate.formats import markdown
+from onnxgate.formats.markdown.pull_request_comment import format_comment
 from onnxgate.github.action import is_silent
 from onnxgate.github.api import Api, ApiError, Event, PullRequest, WorkflowRun, read_event
 from onnxgate.github.runner import annotate, use_utf8_output
@@ -169,7 +169,7 @@ def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) ->
     )
     return PendingComment(
         pull_request.number,
-        f"{markdown.format_comment(report)}\n\n---\n{origin}{doubt}\n",
+        f"{format_comment(report)}\n\n---\n{origin}{doubt}\n",
         silent=agrees and is_silent(_read_mode(environment), report),
         is_from_fork=pull_request.is_from_fork,
     )

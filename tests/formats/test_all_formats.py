@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from onnxgate.core import report_json
 from onnxgate.core.report import Against, Cell, NotDone, Report, ReportedCheckout, ReportedModel, ReportedPlace
 from onnxgate.formats import github, gitlab, html, junit, markdown, sarif, text, wording
+from onnxgate.formats.markdown.pull_request_comment import format_comment
 from onnxgate.gate.results.verdict import decide_verdict
 from tests.harness.github import workflow_commands
 from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, sample
@@ -171,8 +172,8 @@ def test_many_on_one_line(name: str) -> None:
 @given(judged=reports())
 def test_comment_counts_omitted_findings(judged: Report) -> None:
     """The findings that a comment shows and those that it counts add up to all findings; notes are only counted."""
-    page = markdown.format_comment(judged)
-    shown = in_page(markdown.format_comment)(judged)
+    page = format_comment(judged)
+    shown = in_page(format_comment)(judged)
     more = re.findall(
         r"^… and (?:(\d+) more findings?)?(?: and )?(?:(\d+) notes?)? in the job", page, flags=re.MULTILINE
     )
@@ -196,7 +197,7 @@ def test_findings_that_do_not_fit_are_counted_once() -> None:
     )
     judged = report(findings=long, verdict="fail", exit=1)
 
-    for rendered in (markdown.format_summary(judged), markdown.format_comment(judged)):
+    for rendered in (markdown.format_summary(judged), format_comment(judged)):
         shown = rendered.count(BODY)
         more = re.findall(r"… and (\d+) more\b", rendered)
         assert 0 < shown < 300
@@ -223,7 +224,7 @@ SAYING: dict[str, Callable[[Report], str]] = {
     "junit": junit.format,
     "summary": markdown.format_summary,
     "markdown": markdown.format,
-    "comment": markdown.format_comment,
+    "comment": format_comment,
     "html": html.format,
 }
 
@@ -248,7 +249,7 @@ FIRST_LINES: dict[str, tuple[Callable[[Report], str], str]] = {
     "text": (text.render_verdict, "pass (policy weakened): 1 model on 5 runtimes: 2 warnings"),
     "annotations": (lambda it: github.format(it).splitlines()[-1], "pass (policy weakened): "),
     "summary": (markdown.format_summary, "## ✅ onnxgate: pass — ⚠️ policy weakened by 2 changes\n"),
-    "comment": (markdown.format_comment, "## ✅ onnxgate: pass — ⚠️ policy weakened by 2 changes\n"),
+    "comment": (format_comment, "## ✅ onnxgate: pass — ⚠️ policy weakened by 2 changes\n"),
     "markdown": (markdown.format, "# ✅ onnxgate: pass — ⚠️ policy weakened by 2 changes\n"),
     "html": (
         lambda it: re.sub(r"<[^>]*>", "", re.findall(r"<h1>.*</h1>", html.format(it))[0]),
@@ -276,7 +277,7 @@ def test_a_weakened_policy_is_in_the_first_line(name: str) -> None:
 SCOPES: dict[str, Callable[[Report], str]] = {
     "text": lambda it: text.format(it).splitlines()[-1],
     "summary": lambda it: markdown.format_summary(it).partition("\n### ")[0],
-    "comment": lambda it: markdown.format_comment(it).partition("\n### ")[0],
+    "comment": lambda it: format_comment(it).partition("\n### ")[0],
     "html": lambda it: html.format(it).partition("</header>")[0],
 }
 
@@ -303,7 +304,7 @@ def test_why_warnings_fail_the_check(name: str) -> None:
     assert "arnings fail the check" not in SCOPES[name](broken)
 
 
-@pytest.mark.parametrize("page", [markdown.format_summary, markdown.format_comment, html.format])
+@pytest.mark.parametrize("page", [markdown.format_summary, format_comment, html.format])
 def test_the_repository_commit_base_and_project_are_named(page: Callable[[Report], str]) -> None:
     """In a repository with several projects, several reports belong to one pull request."""
     checkout = ReportedCheckout(repository="example/models", commit="8c1d9f2" + "0" * 33)
@@ -315,7 +316,7 @@ def test_the_repository_commit_base_and_project_are_named(page: Callable[[Report
     assert re.search(r"baseline(?:</dt><dd>| `)none\b", alone)
 
 
-@pytest.mark.parametrize("page", [markdown.format_summary, markdown.format_comment, html.format])
+@pytest.mark.parametrize("page", [markdown.format_summary, format_comment, html.format])
 def test_a_missing_baseline_is_not_called_none(page: Callable[[Report], str]) -> None:
     """`none` would mean that no baseline was requested."""
     checkout = ReportedCheckout(repository="example/models", commit="8c1d9f2" + "0" * 33)
@@ -336,7 +337,7 @@ def test_the_worst_findings_come_first_and_the_table_last(page: Callable[[Report
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("page", [markdown.format_summary, markdown.format_comment, html.format])
+@pytest.mark.parametrize("page", [markdown.format_summary, format_comment, html.format])
 def test_an_undecided_verdict_is_explained_before_the_findings(page: Callable[[Report], str]) -> None:
     """The reason why the check is undecided is the answer, not the warnings."""
     gaps = not_done(reason="no interpreter was found")
@@ -355,7 +356,7 @@ def test_new_ignores_are_marked_in_data(format_: Callable[[Report], str]) -> Non
     assert "newly ignored" not in format_(report(findings=(ignored,)))
 
 
-@pytest.mark.parametrize("page", [text.format, markdown.format_summary, markdown.format_comment, html.format])
+@pytest.mark.parametrize("page", [text.format, markdown.format_summary, format_comment, html.format])
 def test_new_ignores_are_marked(page: Callable[[Report], str]) -> None:
     """Accepting a finding in the pull request that causes it is visible; earlier ignores are collapsed."""
     old = finding("is old", ignored="agreed", fingerprint="a")
@@ -376,7 +377,7 @@ def test_marks_cannot_be_confused() -> None:
     assert len(names) == len(marks) - 1  # an error and a failed check share one
 
 
-@pytest.mark.parametrize("page", [markdown.format_summary, markdown.format_comment, markdown.format, html.format])
+@pytest.mark.parametrize("page", [markdown.format_summary, format_comment, markdown.format, html.format])
 def test_rules_link_to_their_pages(page: Callable[[Report], str]) -> None:
     """A reader who does not know a rule finds its page; text that cannot be a rule is not a link."""
     known, unknown = (page(report(findings=(finding(rule=rule),))) for rule in ("load-failed", "x](https://evil)"))

@@ -7,6 +7,7 @@ import pytest
 
 from onnxgate.core.report import Against, Cell, Change, Drawing, DrawnNode, ReportedModel
 from onnxgate.formats import markdown, text, wording
+from onnxgate.formats.markdown.pull_request_comment import format_comment
 from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, runtime, sample
 
 MAIN = Against(name="origin/main", commit="1a2b3c4d" * 5)
@@ -72,7 +73,7 @@ def test_in_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("format_", "more"), [(markdown.format_summary, 10), (markdown.format_comment, 24), (markdown.format, 0)]
+    ("format_", "more"), [(markdown.format_summary, 10), (format_comment, 24), (markdown.format, 0)]
 )
 def test_on_pages(format_: object, more: int) -> None:
     """The full document lists all differences; other pages count those that they omit."""
@@ -109,7 +110,7 @@ def test_a_comment_always_fits() -> None:
         remarks=tuple(f"{model}: {'*' * 900}" for model in models),
     )
 
-    output = markdown.format_comment(huge)
+    output = format_comment(huge)
 
     assert len(output.encode()) <= 60_000
     assert f"… and {500 - output.count('- ❌ **[')} more findings in the job summary" in output
@@ -118,7 +119,7 @@ def test_a_comment_always_fits() -> None:
 
 def test_a_comment_of_a_pass_is_short() -> None:
     """The comment of a pass has only a few lines."""
-    output = markdown.format_comment(report(against=MAIN, stages=("lock",)))
+    output = format_comment(report(against=MAIN, stages=("lock",)))
 
     assert output.startswith("## ✅ onnxgate: pass\n\n1 model on 5 runtimes, baseline `origin/main (1a2b3c4)`\n")
     assert "\nNo model changed since origin/main (1a2b3c4).\n" in output
@@ -128,7 +129,7 @@ def test_a_comment_of_a_pass_is_short() -> None:
 def test_a_comment_shows_errors_and_warnings_with_their_fixes() -> None:
     """Errors come first, then warnings; notes and findings beyond the first twenty are counted."""
     findings = tuple(finding(f"error {n}", fix="repair it") for n in range(25)) + (finding(level="note"),) * 3
-    output = markdown.format_comment(report(findings=findings, verdict="fail", exit=1))
+    output = format_comment(report(findings=findings, verdict="fail", exit=1))
 
     assert output.count("**fix:** repair it") == 20
     assert "… and 5 more findings and 3 notes in the job summary and the full report" in output
@@ -136,8 +137,8 @@ def test_a_comment_shows_errors_and_warnings_with_their_fixes() -> None:
 
 def test_a_wide_table_of_a_comment_is_folded() -> None:
     """A table with 5 cells is shown, and one with 32 is collapsed."""
-    assert "<details>" not in markdown.format_comment(report())
-    assert "<details><summary>4 models on 8 runtimes</summary>" in markdown.format_comment(sample())
+    assert "<details>" not in format_comment(report())
+    assert "<details><summary>4 models on 8 runtimes</summary>" in format_comment(sample())
 
 
 def test_the_document_has_no_html_and_every_output() -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from onnxgate.core import report_json
 from onnxgate.core.report import Report
 from onnxgate.formats import github, gitlab, html, junit, markdown, sarif, text
+from onnxgate.formats.markdown.pull_request_comment import format_comment
 from tests.harness.reports.sample_reports import FOLDER, finding, report, sample
 
 FORMATS = {
@@ -19,7 +20,7 @@ FORMATS = {
     "github": github.format,
     "md": markdown.format_summary,
     "markdown": markdown.format,
-    "comment": markdown.format_comment,
+    "comment": format_comment,
     "sarif": sarif.format,
     "junit.xml": junit.format,
     "gitlab.json": gitlab.format,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from onnxgate.core import escape, report_json
 from onnxgate.core.report import Report
 from onnxgate.formats import github, gitlab, junit, markdown, sarif, text, wording
+from onnxgate.formats.markdown.pull_request_comment import format_comment
 from tests.harness.github import workflow_commands
 from tests.harness.reports.hostile_reports import ATTACKS, REPORTS, TEXT
 
@@ -25,12 +26,12 @@ PLAIN_FORMATS = {
     "json": report_json.format,
     "summary": markdown.format_summary,
     "markdown": markdown.format,
-    "comment": markdown.format_comment,
+    "comment": format_comment,
     "sarif": sarif.format,
     "junit": junit.format,
     "gitlab": gitlab.format,
 }
-PAGES = {"summary": markdown.format_summary, "markdown": markdown.format, "comment": markdown.format_comment}
+PAGES = {"summary": markdown.format_summary, "markdown": markdown.format, "comment": format_comment}
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxgate.core.report import Drawing, DrawnEdge, DrawnNode
-from onnxgate.formats import markdown
+from onnxgate.formats.markdown import mermaid
 from tests.harness.reports.hostile_reports import ATTACKS, TEXT
 from tests.harness.reports.sample_reports import sample
 
@@ -76,20 +76,20 @@ def test_the_sample() -> None:
         "  classDef more fill:none,stroke:#8c959f,stroke-dasharray:4 3",
         "  class n4 more",
         "```",
-    ] == markdown.render_mermaid(drawn).split("\n")
+    ] == mermaid.render_mermaid(drawn).split("\n")
 
 
 @given(DRAWINGS)
 def test_every_line_has_an_expected_form(drawn: Drawing) -> None:
     """Whatever the names are, every line has an expected form, and edges only refer to existing nodes."""
-    first, *lines, last = markdown.render_mermaid(drawn).split("\n")
+    first, *lines, last = mermaid.render_mermaid(drawn).split("\n")
     boxes = {match[1] for line in lines if (match := re.match(r"  (n\d+)[\[(]", line))}
     ends = {end for line in lines if " --> " in line for end in line.split(" --> ")}
 
     assert ("```mermaid", "```") == (first, last)
     assert [] == [line for line in lines if not LINE.fullmatch(line)]
     assert {end.strip() for end in ends} <= boxes
-    assert len(boxes) == min(len(drawn.nodes), markdown.MAX_BOXES)
+    assert len(boxes) == min(len(drawn.nodes), mermaid.MAX_BOXES)
 
 
 @pytest.mark.parametrize("attack", [*ATTACKS, *OF_MERMAID])
@@ -106,7 +106,7 @@ def test_no_label_is_empty() -> None:
     """Mermaid rejects empty labels, so an empty or blank name is shown as `unnamed`."""
     nodes = tuple(DrawnNode(name=name) for name in ("", " ", "  "))
 
-    output = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
+    output = mermaid.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
 
     assert output.count('["unnamed"]') == 3
 
@@ -115,7 +115,7 @@ def test_truncated_diagram_contains_the_failing_node() -> None:
     """A diagram with too many nodes is truncated, but always contains the failing node."""
     nodes = (*(DrawnNode(name=f"node{index}") for index in range(80)), DrawnNode(name="bad", kind="failing"))
 
-    output = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
+    output = mermaid.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
 
-    assert output.count('["') == markdown.MAX_BOXES
+    assert output.count('["') == mermaid.MAX_BOXES
     assert 'n80["bad"]' in output

@@ -8,6 +8,7 @@ import cmarkgfm
 
 from onnxgate.core.report import Cell, CellState, ReportedModel
 from onnxgate.formats import markdown
+from onnxgate.formats.markdown.pull_request_comment import format_comment
 from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, sample
 
 
@@ -66,7 +67,7 @@ def test_a_table_without_room_for_all_has_the_worst_rows() -> None:
         ),
     )
 
-    for page in (markdown.format_summary(many), markdown.format_comment(many)):
+    for page in (markdown.format_summary(many), format_comment(many)):
         rows = re.findall(r"^\| `models/x+/(\d+)\.onnx`", page, flags=re.MULTILINE)
         assert rows[:4] == ["2999", "2998", "0000", "0001"]
         assert f"… and {3000 - len(rows)} more in the full report" in page

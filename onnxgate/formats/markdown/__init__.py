@@ -1,4 +1,4 @@
-"""Write the report as Markdown: as a document, a GitHub job summary, or a comment on a pull request."""
+"""Write the report as Markdown: as a document or a GitHub job summary."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from onnxgate.core.escape import escape_markdown, escape_mermaid_label, markdown_code, neutralize_commands
-from onnxgate.core.report import Drawing, DrawnNode, Finding, NotDone, Report
+from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands
+from onnxgate.core.report import Finding, NotDone, Report
 from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
+from onnxgate.formats.markdown.mermaid import render_mermaid
 from onnxgate.formats.table_columns import RuntimeColumn, join_columns, list_words
 
 VERDICT_MARKS = {"pass": "✅", "fail": "❌", "undecided": "🟡"}
@@ -331,46 +332,6 @@ def render_replays(report: Report, page: Page) -> Iterator[str]:
     yield from render_folded("To reproduce", [*folder, *commands], page)
 
 
-MAX_BOXES = 49
-"""Maximum number of nodes in a Mermaid diagram, because GitHub renders larger diagrams slowly."""
-MAX_LABEL_NAME = 60
-"""Maximum length of the name of a node or value in a Mermaid diagram, in characters."""
-BOX_SHAPES = {"input": "[/{}/]", "output": r"[\{}\]", "weight": "[({})]", "more": "({})"}
-"""Kind of node -> its shape in a Mermaid diagram. Other kinds of nodes are rectangles."""
-BOX_STYLES = {
-    "failing": "fill:#ffebe9,stroke:#cf222e,stroke-width:3px,color:#82071e",
-    "more": "fill:none,stroke:#8c959f,stroke-dasharray:4 3",
-}
-"""Styles of nodes in Mermaid diagrams. The colors are legible in both the light and the dark theme of GitHub."""
-
-
-def render_mermaid(drawing: Drawing) -> str:
-    """Render a diagram of nodes as a Mermaid flowchart in a Markdown code block, without a final newline.
-
-    It has at most MAX_BOXES nodes, including the failing node. Several values between two nodes share one arrow.
-    """
-    numbers = range(len(drawing.nodes))
-    shown = sorted(sorted(numbers, key=lambda index: (drawing.nodes[index].kind != "failing", index))[:MAX_BOXES])
-    arrows = dict.fromkeys((edge.source, edge.target) for edge in drawing.edges)
-    lines = [
-        *("```mermaid", "flowchart TB"),
-        *(f"  n{index}{_render_box(drawing.nodes[index])}" for index in shown),
-        *(f"  n{source} --> n{target}" for source, target in arrows if {source, target} <= set(shown)),
-    ]
-    for kind, style in BOX_STYLES.items():
-        if of_kind := ",".join(f"n{index}" for index in shown if drawing.nodes[index].kind == kind):
-            lines += [f"  classDef {kind} {style}", f"  class {of_kind} {kind}"]
-    return "\n".join([*lines, "```"])
-
-
-def _render_box(node: DrawnNode) -> str:
-    parts = (
-        part if len(part) <= MAX_LABEL_NAME else f"{part[: MAX_LABEL_NAME - 1]}…" for part in (node.operator, node.name)
-    )
-    label = escape_mermaid_label(" · ".join(filter(None, parts))) or "unnamed"
-    return BOX_SHAPES.get(node.kind, "[{}]").format(f'"{label}"')
-
-
 DOCUMENT_PAGE = Page(html=False)
 
 
@@ -426,61 +387,3 @@ def format_summary(report: Report) -> str:
             render_replays(report, SUMMARY_PAGE),
         ]
     )
-
-
-# 60,000 bytes at most in total: GitHub rejects a comment of more than 65,536 characters, and the step that posts it
-# adds a marker and the link to the run (Source: actions/dependency-review-action, comment-pr.ts).
-COMMENT_REMARKS_PAGE = Page(max_bytes=3_000, longest=500)
-COMMENT_CHANGES_PAGE = Page(max_bytes=8_000, differences=6)
-COMMENT_FINDINGS_PAGE = Page(max_bytes=18_000, longest=500)
-COMMENT_REST_PAGE = Page(max_bytes=4_000, longest=500)
-"""Size limits of each of four sections of a pull request comment.
-
-They list the undecided checks, the skipped checks, and the newly ignored and other ignored findings.
-"""
-COMMENT_MATRIX_PAGE = Page(max_bytes=5_000)
-MAX_COMMENT_FINDINGS = 20
-MAX_OPEN_CELLS = 24
-"""Maximum number of cells of a table that is not collapsed in a pull request comment; larger tables are collapsed."""
-
-
-def format_comment(report: Report) -> str:
-    """Render the comment on a pull request.
-
-    It contains the verdict, findings, undecided checks, ignored findings, remarks, changes, and the table of results.
-    """
-    problems = [_render_comment_findings(report), render_undecided(report, COMMENT_REST_PAGE)]
-    return join_parts(
-        [
-            render_head(report, "##"),
-            *(reversed(problems) if report.verdict == "undecided" else problems),
-            render_ignored(report, COMMENT_REST_PAGE),
-            render_remarks(report, COMMENT_REMARKS_PAGE),
-            render_changes(report, COMMENT_CHANGES_PAGE),
-            _render_comment_matrix(report),
-            render_skipped(report, COMMENT_REST_PAGE),
-        ]
-    )
-
-
-def _render_comment_findings(report: Report) -> Iterator[str]:
-    active = wording.list_active_findings(report)
-    severe = [finding for finding in active if finding.level != "note"]
-    blocks = [render_finding(finding, COMMENT_FINDINGS_PAGE) for finding in severe[:MAX_COMMENT_FINDINGS]]
-    shown, left_out = split_fitting(blocks, COMMENT_FINDINGS_PAGE)
-    if not severe:  # the top of the comment counts the notes
-        return
-    yield from ("\n### Findings\n", *shown, "")
-    counts = {"more finding": left_out + len(severe[MAX_COMMENT_FINDINGS:]), "note": len(active) - len(severe)}
-    if more := " and ".join(pluralize(count, noun) for noun, count in counts.items() if count):
-        yield f"… and {more} in the job summary and the full report\n"
-
-
-def _render_comment_matrix(report: Report) -> Iterator[str]:
-    lines = list(render_matrix(report, COMMENT_MATRIX_PAGE))
-    runtimes = len(wording.list_runtimes(report))
-    if lines and len(report.models) * runtimes > MAX_OPEN_CELLS:
-        extent = f"{pluralize(len(report.models), 'model')} on {pluralize(runtimes, 'runtime')}"
-        yield from (f"\n<details><summary>{extent}</summary>\n", *lines, "\n</details>")
-    elif lines:
-        yield from ("\n### Models and runtimes\n", *lines)
