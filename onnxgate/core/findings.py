@@ -206,14 +206,17 @@ def runtime_sort_key(name: str) -> tuple[str, Version]:
 
 
 def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
-    """Join names of runtimes, as in `onnxruntime 1.16.3 and 1.20.1–1.22.1`.
+    """Join names of runtimes, as in `onnxruntime 1.16.3 and 1.20.1–1.22.1, and openvino 2026.4.1`.
 
     Three or more runtimes that are neighbors in `known` form a range.
     """
     by_engine: dict[str, list[str]] = {}
     for name in sorted(runtimes, key=runtime_sort_key):
         by_engine.setdefault(name.partition(" ")[0], []).append(name.partition(" ")[2])
-    return "; ".join(f"{engine} {_format_releases(engine, releases, known)}" for engine, releases in by_engine.items())
+    phrases = [f"{engine} {_format_releases(engine, releases, known)}" for engine, releases in by_engine.items()]
+    if len(phrases) > 1 and any(" and " in phrase for phrase in phrases):
+        return f"{', '.join(phrases[:-1])}, and {phrases[-1]}"
+    return join_phrases(phrases)
 
 
 def _format_releases(engine: str, releases: Sequence[str], known: Sequence[str]) -> str:

@@ -38,7 +38,7 @@ def test_engines_are_not_mixed_into_one_range() -> None:
     """A range contains releases of only one engine."""
     two = report(runtimes=(*(runtime(v) for v in ("1", "2", "3")), runtime("4", "openvino")))
 
-    assert wording.describe_runtimes(wording.list_runtimes(two), two) == "onnxruntime 1–3; openvino 4"
+    assert wording.describe_runtimes(wording.list_runtimes(two), two) == "onnxruntime 1–3 and openvino 4"
 
 
 def test_same_reason_in_other_stages_is_separate() -> None:

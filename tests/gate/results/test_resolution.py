@@ -91,6 +91,19 @@ def test_neighbors_become_a_range() -> None:
     assert name_runtimes(names, KNOWN) == "onnxruntime 1.9.0–1.11.0 and 1.15.0"
 
 
+@pytest.mark.parametrize(
+    ("names", "joined"),
+    [
+        (["onnxruntime 1.9.0", "web 2"], "onnxruntime 1.9.0 and web 2"),
+        (["onnxruntime 1.9.0", "onnxruntime 1.15.0", "web 2"], "onnxruntime 1.9.0 and 1.15.0, and web 2"),
+        (["a 1", "onnxruntime 1.9.0", "web 2"], "a 1, onnxruntime 1.9.0 and web 2"),
+    ],
+)
+def test_runtimes_of_several_engines_are_one_subject(names: list[str], joined: str) -> None:
+    """A verb may follow, as in `a 1 and b 2 have no support data`."""
+    assert name_runtimes(names, KNOWN) == joined
+
+
 def test_runtimes_without_detail_are_listed() -> None:
     """Runtimes without a detail are listed in parentheses."""
     message = only_message(hit("onnxruntime 1.9.0"), hit("onnxruntime 1.12.0"))
