@@ -111,7 +111,8 @@ def _lock_toolchain(
     if not names:
         return locked, ()
     texts = ", ".join(f"{name} {new.get(name, 'is missing')} (locked: {old.get(name, 'none')})" for name in names)
-    upgrade_hint = "run `onnxgate lock --upgrade` to lock the installed toolchain"
+    option = " ".join(["--upgrade", *sorted(set(names) & installed.packages.keys())[:1]])
+    upgrade_hint = f"run `onnxgate lock {option}` to lock the installed toolchain"
     return locked, (f"the installed toolchain differs from the locked one: {texts}; {upgrade_hint}",)
 
 

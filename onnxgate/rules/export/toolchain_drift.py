@@ -20,7 +20,8 @@ def toolchain_drift(subject: ToolchainState) -> Iterator[Hit]:
 
     ## What to do
     - Install the locked versions, or
-    - run `onnxgate export --check` to see what the installed versions change, then run `onnxgate lock`.
+    - run `onnxgate export --check` to see what the installed versions change, and then
+      `onnxgate lock --upgrade PACKAGE` with one of the packages. `onnxgate lock` alone keeps the locked versions.
     """
     if subject.drift:
         drift = sorted(subject.drift.items())
@@ -29,9 +30,12 @@ def toolchain_drift(subject: ToolchainState) -> Iterator[Hit]:
             for name, (locked, present) in drift
         ]
         requirements = " ".join(f"{name}=={locked}" for name, (locked, _) in drift)
+        ways = [f"install `{requirements}` in the toolchain's environment"]
+        installed = [name for name, (_, present) in drift if present]
+        ways += [f"run `onnxgate lock --upgrade {name}` to lock the installed versions" for name in installed[:1]]
         yield Hit(
             subject.place,
             f"the toolchain does not match the lock: {', '.join(words)}",
-            fix=f"install `{requirements}` in the toolchain's environment",
+            fix=", or ".join(ways),
             identity=" ".join(name for name, _ in drift),
         )

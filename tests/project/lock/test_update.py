@@ -392,7 +392,7 @@ def test_another_toolchain(
         if expected is NEWER
         else (
             "the installed toolchain differs from the locked one: Python 3.12 (locked: 3.11), "
-            "torch 2.13.1 (locked: 2.13.0); run `onnxgate lock --upgrade` to lock the installed toolchain",
+            "torch 2.13.1 (locked: 2.13.0); run `onnxgate lock --upgrade torch` to lock the installed toolchain",
         )
     )
 
