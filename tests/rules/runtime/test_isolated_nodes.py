@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from onnxgate import rules
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import Failure
@@ -168,3 +170,14 @@ def test_prediction_explains_an_error_of_another_node() -> None:
     assert summarize([predicted("Det"), runs(*attempts, alone=alone)]) == [
         ("missing-kernel", "no kernel for Det: the node that makes `y`", True)
     ]
+
+
+def test_an_operator_that_is_supported_is_rejected() -> None:
+    """A kernel that rejects a value of a node, such as a divisor 0, supports its operator."""
+    failure = Failure(type="RuntimeException", text="Integer division by zero")
+    alone = structs.replace(
+        isolated_node("Div", "refused", "all", rule=""), refusal=Refusal(failure=failure, family="constructor")
+    )
+    found = summarize([runs(attempt("all", failure, "constructor"), alone=[alone])])
+
+    assert found == [("load-failed", "does not load: `Div` is rejected (node `div`)", False)]
