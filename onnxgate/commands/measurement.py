@@ -31,9 +31,9 @@ from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.model.ranked_outputs import find_ranked_outputs
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import detect_other_type, read_pointer
-from onnxgate.numerics.agreement import NoiseMeasurement
 from onnxgate.numerics.quantization import FLOAT_BOUNDS, measure_quantization
 from onnxgate.numerics.streams import load_array
+from onnxgate.numerics.tolerance import NoiseMeasurement
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock, MeasuredQuantization, MeasuredTolerance
 from onnxgate.project.plan import PlannedModel, PlannedRuntime, plan_models

@@ -10,7 +10,7 @@ import pytest
 
 from onnxgate import rules
 from onnxgate.commands.measurement import Measurement, describe_noise, measure_source_tolerances
-from onnxgate.numerics.agreement import NoiseMeasurement
+from onnxgate.numerics.tolerance import NoiseMeasurement
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.types import MeasuredTolerance

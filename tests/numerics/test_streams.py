@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from onnxgate.numerics import quantization, streams
-from onnxgate.numerics.agreement import Agreement, ElementBound, are_both_nan, compare_arrays, is_negligible
+from onnxgate.numerics.agreement import Agreement, are_both_nan, compare_arrays, is_negligible
 from onnxgate.numerics.first_difference import measure_distance
 from onnxgate.numerics.quantization import (
     FLOAT_BOUNDS,
@@ -24,6 +24,7 @@ from onnxgate.numerics.quantization import (
     measure_scale,
 )
 from onnxgate.numerics.streams import load_array
+from onnxgate.numerics.tolerance import ElementBound
 
 Array = NDArray[Any]
 OUTPUT_BYTES = 100 * 2**20

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxgate.numerics.agreement import ElementBound, NoiseMeasurement, choose_bound, measure_noise
+from onnxgate.numerics.tolerance import ElementBound, NoiseMeasurement, choose_bound, measure_noise
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import LockedModel, MeasuredTolerance
 

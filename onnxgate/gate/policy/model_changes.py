@@ -235,7 +235,7 @@ def _default_bounds(lock: Lock, path: str) -> Callable[[str], Bounds]:
     entry = lock.models.get(path)
 
     def bounds(output: str) -> Bounds:
-        from onnxgate.numerics.agreement import DEFAULT_BOUNDS
+        from onnxgate.numerics.tolerance import DEFAULT_BOUNDS
 
         if entry is not None and output in entry.tolerance:
             return 0.0, entry.tolerance[output].bound

@@ -21,7 +21,7 @@ from onnxgate.model.numeric_traits import NumericTraits, detect_numeric_traits
 from onnxgate.model.quantization_parameters import find_output_steps
 from onnxgate.model.ranked_outputs import RankedOutputs, find_ranked_outputs
 from onnxgate.model.reading.fact_extraction import ParsedModel
-from onnxgate.numerics.agreement import MIN_HALF_DB, MIN_HALF_POWER, choose_bound, compare_arrays
+from onnxgate.numerics.agreement import compare_arrays
 from onnxgate.numerics.quantization import (
     FLOAT_BOUNDS,
     LOW_BITS_FLOAT_BOUNDS,
@@ -35,6 +35,7 @@ from onnxgate.numerics.quantization import (
     limit_bounds,
 )
 from onnxgate.numerics.streams import MAPPED_BYTES, iter_chunks, load_array, save_chunks
+from onnxgate.numerics.tolerance import MIN_HALF_DB, MIN_HALF_POWER, choose_bound
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import LockedModel
@@ -42,8 +43,9 @@ from onnxgate.project.lock.types import LockedModel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onnxgate.numerics.agreement import Agreement, ElementBound, NoiseMeasurement
+    from onnxgate.numerics.agreement import Agreement
     from onnxgate.numerics.quantization import Metrics, RatioBounds
+    from onnxgate.numerics.tolerance import ElementBound, NoiseMeasurement
 
     Array = NDArray[Any]
 

@@ -11,10 +11,10 @@ import msgspec
 from onnxgate.core.report import RATIO_METRICS
 from onnxgate.core.text import join_quoted, pluralize
 from onnxgate.evidence.parity import Difference, Figure
-from onnxgate.numerics.agreement import choose_bound
 from onnxgate.numerics.items import ItemBound, count_unexplained, find_layout
 from onnxgate.numerics.ranking import NOISES, ItemAgreement, Rerun, compare_items
 from onnxgate.numerics.streams import load_array
+from onnxgate.numerics.tolerance import choose_bound
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

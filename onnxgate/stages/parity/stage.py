@@ -20,9 +20,10 @@ from onnxgate.core.text import join_quoted, pluralize
 from onnxgate.diagnostics.catalogue.engines import find_value_limit
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.inputs.cases import REAL_INPUTS_HINT
-from onnxgate.numerics.agreement import DEFAULT_BOUNDS, FAINT_LARGEST, FAINT_SHARE, are_both_nan, is_negligible
+from onnxgate.numerics.agreement import are_both_nan, is_negligible
 from onnxgate.numerics.quantization import measure_scale
 from onnxgate.numerics.streams import iter_parts, load_array
+from onnxgate.numerics.tolerance import DEFAULT_BOUNDS, FAINT_LARGEST, FAINT_SHARE
 from onnxgate.stages.parity.output_comparison import (
     FAINT,
     INT8_INPUTS,

@@ -23,7 +23,7 @@ from onnxgate.inputs.cases import generate_cases
 from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.subgraphs.instrumented_models import list_search_nodes
-from onnxgate.numerics.agreement import measure_noise
+from onnxgate.numerics.tolerance import measure_noise
 from onnxgate.project.lock.types import LockedModel, LockedPackage, LockedRuntime, MeasuredTolerance
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.pool import WorkerPool

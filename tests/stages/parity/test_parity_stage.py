@@ -14,7 +14,7 @@ from onnxgate.core.findings import IncompleteCheck
 from onnxgate.core.jobs import CaseResult, Crashed
 from onnxgate.evidence.parity import SOURCE, Comparison
 from onnxgate.model.numeric_traits import NumericTraits
-from onnxgate.numerics.agreement import NoiseMeasurement
+from onnxgate.numerics.tolerance import NoiseMeasurement
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import MeasuredQuantization, MeasuredTolerance
 from onnxgate.stages.parity.output_comparison import OutputMask, ParityModel

@@ -10,7 +10,7 @@ import pytest
 
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.ranked_outputs import RankedOutputs
-from onnxgate.numerics.agreement import NoiseMeasurement
+from onnxgate.numerics.tolerance import NoiseMeasurement
 from onnxgate.project.lock.types import MeasuredTolerance
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.stage import collect_evidence

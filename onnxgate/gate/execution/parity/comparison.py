@@ -39,7 +39,7 @@ from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.model.reading.structure import read_view
 from onnxgate.model.subgraphs.widened_models import hash_half_weights
-from onnxgate.numerics.agreement import choose_bound
+from onnxgate.numerics.tolerance import choose_bound
 from onnxgate.stages.parity import stage as parity_stage
 from onnxgate.stages.parity.dequantized_weights import has_dequantized_weights
 from onnxgate.stages.parity.output_comparison import FAINT, SAME_FILE_PAIRS, ParityModel, create_parity_model

@@ -32,9 +32,9 @@ from onnxgate.inputs.cases import draw_bits
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.quantization_consistency import list_slots
 from onnxgate.model.subgraphs.widened_models import list_tensors, load_with_weights
-from onnxgate.numerics.agreement import NoiseMeasurement, measure_noise
 from onnxgate.numerics.quantization import measure_quantization
 from onnxgate.numerics.streams import load_array
+from onnxgate.numerics.tolerance import NoiseMeasurement, measure_noise
 from onnxgate.stages.parity.run_outputs import RunOutputs
 from onnxgate.stages.runtime import ObservedRun
 

@@ -18,8 +18,8 @@ from onnxgate.core.jobs import Completed, RunResult
 from onnxgate.evidence.parity import Comparison
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
 from onnxgate.model.subgraphs.instrumented_models import expose_values
-from onnxgate.numerics.agreement import choose_bound
 from onnxgate.numerics.streams import iter_parts, load_array
+from onnxgate.numerics.tolerance import choose_bound
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.run_outputs import list_outputs
 from onnxgate.stages.parity.stage import NEGLIGIBLE, ParityEvidence

@@ -16,7 +16,7 @@ from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
 from onnxgate.gate.execution.parity.small_differences import FreshExport, SmallDifferences
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.ranked_outputs import RankedOutputs
-from onnxgate.numerics.agreement import NoiseMeasurement
+from onnxgate.numerics.tolerance import NoiseMeasurement
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.parity.output_comparison import ParityModel
