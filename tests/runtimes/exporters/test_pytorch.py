@@ -722,6 +722,31 @@ def test_no_float64(project: Asker) -> None:
     assert result["eager64"][0]["failure"]["source"] == "narrow.py:6"
 
 
+@pytest.mark.parametrize("export", [True, False])
+def test_float64_runs_do_not_use_values_of_other_runs(project: Asker, export: bool) -> None:
+    """A module may keep tables of the length of its input, which would remain in float32."""
+    project.write(
+        "table.py",
+        """
+        import torch
+
+        class Table(torch.nn.Module):
+            table = None
+
+            def forward(self, x):
+                if self.table is None:
+                    self.table = (torch.arange(2) * 0.1).sin()
+                return x * self.table
+
+        def build():
+            return Table(), (torch.ones(2),)
+        """,
+    )
+    result = project.ask("table.py:build", export=export)
+
+    assert abs(outputs(result, "eager64", 0)[0][1] - np.sin(0.1)) < 1e-12
+
+
 def test_a_module_that_cannot_be_copied_is_not_converted_after_its_export(project: Asker) -> None:
     """The conversion to float64 would change the module that other jobs use; a job without an export may convert it."""
     project.write(

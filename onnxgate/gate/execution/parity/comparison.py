@@ -39,7 +39,7 @@ from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.model.reading.structure import read_view
 from onnxgate.model.subgraphs.widened_models import hash_half_weights
-from onnxgate.numerics.tolerance import choose_bound
+from onnxgate.numerics.tolerance import NoiseMeasurement, choose_bound
 from onnxgate.stages.parity import stage as parity_stage
 from onnxgate.stages.parity.dequantized_weights import has_dequantized_weights
 from onnxgate.stages.parity.output_comparison import FAINT, SAME_FILE_PAIRS, ParityModel, create_parity_model
@@ -164,37 +164,50 @@ class OutputComparer:
         """
         usual = compare(model, ran)
         beyond = [comparison for comparison in usual[0] if exceeds_default(comparison) or is_faint(comparison)]
-        names = [value.name for value in self.reading.facts.outputs]
-        meter = NoiseMeter(source, names, self.extra, model.comparability)
-        small = self._create_small_differences(model, names) if source is not None else None
-        known = self.extra.runtimes
+        small = self._create_small_differences(model) if source is not None else None
         try:
-            if beyond:
-                runtimes = dict.fromkeys(it.reference if it.reference in known else it.runtime for it in beyond)
-                noise = meter.measure(file, ran, runtimes)
-            elif small is not None:
-                noise = meter.measure_source()
-            else:
-                return model, usual
+            noise, notes = self._measure_noise(model, file, ran, beyond, source), tuple[IncompleteCheck, ...]()
         except UnmeasurableError as error:
             reason = f"the rounding errors could not be measured: {error}"
             unmeasured = IncompleteCheck(Stage.PARITY, model.path, "", reason, by_design=True)
-            return model, (usual[0], (*usual[1], unmeasured)) if beyond else usual
-        measured = replace(model, noise=noise if source is None else noise.relax())
-        evidence = compare(measured, ran) if beyond else usual
-        notes = tuple(report_loosened(measured, beyond))
+            noise, notes = None, (unmeasured,) if beyond else ()
+        evidence = usual
+        if noise is not None:
+            model = replace(model, noise=noise if source is None else noise.relax())
+            evidence = compare(model, ran) if beyond else usual
+            notes = tuple(report_loosened(model, beyond))
         if small is not None:
-            measured, evidence = small.compare(measured, noise.tight, ran, compare, evidence)
-        return measured, (evidence[0], (*evidence[1], *notes))
+            bounds = noise.tight if noise is not None else {}
+            model, evidence = small.compare(model, bounds, ran, compare, evidence)
+        return model, (evidence[0], (*evidence[1], *notes))
 
-    def _create_small_differences(self, model: ParityModel, outputs: Sequence[str]) -> SmallDifferences | None:
-        """Create the comparison of small differences; None without a fresh export, or with other tolerances only."""
-        exported = self._exported
-        if exported is None or exported.model is None or not exported.eager64:
+    def _measure_noise(
+        self,
+        model: ParityModel,
+        file: Path,
+        ran: Sequence[ObservedRun],
+        beyond: Sequence[Comparison],
+        source: SourceRuns | None,
+    ) -> NoiseMeasurement | None:
+        """Measure rounding errors; without comparisons `beyond` a default, only those known from the export.
+
+        Raises:
+            UnmeasurableError: they cannot be measured.
+        """
+        names, known = [value.name for value in self.reading.facts.outputs], self.extra.runtimes
+        meter = NoiseMeter(source, names, self.extra, model.comparability)
+        if beyond:
+            runtimes = dict.fromkeys(it.reference if it.reference in known else it.runtime for it in beyond)
+            return meter.measure(file, ran, runtimes)
+        is_needed = not model.comparability.quantized and has_default_tolerance(model, names)
+        return meter.measure_exported() if is_needed else None
+
+    def _create_small_differences(self, model: ParityModel) -> SmallDifferences | None:
+        """Create the comparison of small differences; None without a fresh export, or for a quantized model."""
+        exported, names = self._exported, [value.name for value in self.reading.facts.outputs]
+        if exported is None or exported.model is None or model.comparability.quantized:
             return None
-        if model.comparability.quantized or not has_default_tolerance(model, outputs):
-            return None
-        return SmallDifferences(FreshExport(self.extra, Path(exported.model), outputs, self.started.cases))
+        return SmallDifferences(FreshExport(self.extra, Path(exported.model), names, self.started.cases))
 
     def _compare_values(self, model: ParityModel, file: Path, ran: Sequence[ObservedRun]) -> ParityEvidence:
         """Compare runs of a copy of a model without a source."""

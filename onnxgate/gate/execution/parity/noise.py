@@ -99,6 +99,15 @@ class NoiseMeter:
             raise UnmeasurableError("there is no source")
         return read_source_noise(self.outputs, self.source.run_in_float64(), half=self.traits.half)
 
+    def measure_exported(self) -> NoiseMeasurement | None:
+        """Measure the noise without another run of the source; None if its export did not run it in float64.
+
+        Raises:
+            UnmeasurableError: the noise cannot be measured.
+        """
+        exported = self.source.exported if self.source is not None else None
+        return self.measure_source() if exported is not None and exported.eager64 else None
+
     def _measure_on_any(self, model: Path, ran: Sequence[ObservedRun], runtimes: Iterable[str]) -> NoiseMeasurement:
         """Compare with the run in `ran` without optimization, or with another if there is none."""
         reasons = []

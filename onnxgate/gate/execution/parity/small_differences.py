@@ -1,7 +1,8 @@
 """Small differences from the source: within the default tolerance, but beyond the rounding errors of the source.
 
 A default tolerance must allow for the rounding errors of any model, so that it hides small faults, such as a weight
-that is 1 % off. The rounding errors of a source are therefore measured in each check. Those of a runtime may be larger,
+that is 1 % off. The rounding errors of a source are therefore measured in each check, unless the lock contains them.
+Those of a runtime may be larger,
 because its kernels approximate functions, so a small difference is a fault only if a fresh export of the source is much
 closer to the source on the same runtime.
 """
@@ -71,24 +72,26 @@ class SmallDifferences:
         compare: Compare,
         usual: ParityEvidence,
     ) -> tuple[ParityModel, ParityEvidence]:
-        """Compare with these bounds. `usual` is the evidence without them.
+        """Compare with these bounds. `usual` is the evidence without them, but with the tolerances in the lock.
 
         Also return the model with the bounds that were used: those of outputs without unconfirmed differences.
         """
         ranked = {name for it in model.ranked for name in it.axes}
         tight = {name: bound for name, bound in bounds.items() if name not in ranked}
-        if not tight or model.noise is None:
-            return model, usual
-        tightened = replace(model, noise=replace(model.noise, tight=tight))
-        evidence = compare(tightened, ran)
-        small = list(_list_small_mismatches(usual[0], evidence[0]))
+        tightened, evidence = model, usual
+        if tight and model.noise is not None:
+            tightened = replace(model, noise=replace(model.noise, tight=tight))
+            evidence = compare(tightened, ran)
+        if any(mismatch.bound_from == "lock" for it in usual[0] for mismatch in find_mismatches(it)):
+            usual = compare(_relax(model), ran)
+        small = [it for it in _list_small_mismatches(usual[0], evidence[0]) if it[1].output not in ranked]
         unconfirmed = dict(self._find_unconfirmed(tightened, small, compare))
         if not unconfirmed:
             return tightened, evidence
-        relaxed = replace(model, noise=replace(model.noise, tight=tight).relax(unconfirmed))
+        relaxed = _relax(tightened, unconfirmed)
         comparisons, reasons = compare(relaxed, ran)
         worst = _select_worst(small, unconfirmed)
-        notes = (_describe(model, mismatch, tight, unconfirmed[mismatch.output]) for mismatch in worst)
+        notes = (_describe(model, mismatch, unconfirmed[mismatch.output]) for mismatch in worst)
         return relaxed, (comparisons, (*reasons, *notes))
 
     def _find_unconfirmed(
@@ -108,6 +111,16 @@ class SmallDifferences:
                 own = [it for name, it in small if (name, it.optimization, it.output) == (runtime, level, output)]
                 if not all(_is_much_closer(near.get(_locate(mismatch)), mismatch) for mismatch in own):
                     yield output, NOT_CLOSER if near else f"a fresh export does not run on {runtime}"
+
+
+def _relax(model: ParityModel, outputs: Collection[str] | None = None) -> ParityModel:
+    """Return the model without measured bounds below the default, of these outputs or of all."""
+    noise = model.noise.relax(outputs) if model.noise is not None else None
+    recorded = model.locked.tolerance if model.locked is not None else {}
+    if not recorded or model.locked is None:
+        return replace(model, noise=noise)
+    kept = {} if outputs is None else {name: it for name, it in recorded.items() if name not in outputs}
+    return replace(model, noise=noise, locked=msgspec.structs.replace(model.locked, tolerance=kept))
 
 
 def _is_much_closer(fresh: Difference | None, own: Difference) -> bool:
@@ -137,9 +150,9 @@ def _select_worst(small: Sequence[tuple[str, Difference]], outputs: Collection[s
     return [of_output[output] for output in sorted(of_output)]
 
 
-def _describe(model: ParityModel, mismatch: Difference, tight: Mapping[str, float], why: str) -> IncompleteCheck:
+def _describe(model: ParityModel, mismatch: Difference, why: str) -> IncompleteCheck:
     reason = (
-        f"output `{mismatch.output}` differs from the source by {mismatch.value:.2g}, beyond its rounding errors "
-        f"({tight[mismatch.output]:.2g}) but within the default tolerance; {why}"
+        f"output `{mismatch.output}` differs from the source by {mismatch.value:.2g}, beyond the tolerance measured "
+        f"from the source ({mismatch.bound:.2g}) but within the default tolerance; {why}"
     )
     return IncompleteCheck(Stage.PARITY, model.path, "", reason, by_design=True)

@@ -60,16 +60,28 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     call = ModuleCall.of(recipe.model, recipe.args, recipe.kwargs)
     runs = job.get("eager", True)
     copied = torch_eager.copy_call(call) if job["export"] and runs else call
+    wide = _prepare_float64(job, call) if runs and job["float64"] else None
     if job["export"]:
         _try_export(job, recipe, call, copied, result, phase)
-        if copied.module is call.module or torch_eager.count_bytes(copied.module) > MAX_FLOAT64_BYTES:
-            job = {**job, "float64": False}
     if len(recipe.input_names or ()) == len(call.tensors):
         result["input_names"] = list(recipe.input_names or ())
     del recipe, call
     if runs:
         with torch.no_grad():
-            _run_source(job, copied, result, phase)
+            _run_source(job, copied, wide, result, phase)
+
+
+def _prepare_float64(job: Wire, call: ModuleCall) -> Optional[ModuleCall]:
+    """Return the call for the runs in float64, or None if they are not possible after the export.
+
+    It is a copy, because other runs may store float32 values in the module, such as a table of positions. Large modules
+    are not copied.
+    """
+    if torch_eager.count_bytes(call.module) <= MAX_FLOAT64_BYTES:
+        copied = torch_eager.copy_call(call)
+        if copied.module is not call.module:
+            return copied
+    return None if job["export"] else call
 
 
 def _read_result(returned: Any, source: str) -> SourceResult:
@@ -232,7 +244,7 @@ def _baked_constants(caught: Sequence[Any], folders: Sequence[str]) -> List[Wire
     return constants
 
 
-def _run_source(job: Wire, call: ModuleCall, result: Wire, phase: Phase) -> None:
+def _run_source(job: Wire, call: ModuleCall, wide: Optional[ModuleCall], result: Wire, phase: Phase) -> None:
     cases, names = job["cases"], result["input_names"]
     arrays = [torch_eager.to_numpy(tensor) for tensor in call.sample()]
     sample = eager.save_arrays(arrays, os.path.join(job["output"], "sample"))
@@ -246,11 +258,11 @@ def _run_source(job: Wire, call: ModuleCall, result: Wire, phase: Phase) -> None
         result["input_names"], result["sample"] = [name for name, _ in pairs], [path for _, path in pairs]
     start = time.monotonic()
     result["eager"] = torch_eager.run_cases(job, call, names, phase)
-    if eager.runs_in_float64(job, time.monotonic() - start):
-        result["is_half"] = torch_eager.is_half(call.module)
-        result["folded_weights"] = torch_eager.hash_folded_weights(call.module)
-        result["half_weights"] = torch_eager.round_weights(call.module, set(job.get("half_weights", ())))
-        result["eager64"] = torch_eager.run_cases_in_float64(job, call, names, phase)
+    if wide is not None and eager.runs_in_float64(job, time.monotonic() - start):
+        result["is_half"] = torch_eager.is_half(wide.module)
+        result["folded_weights"] = torch_eager.hash_folded_weights(wide.module)
+        result["half_weights"] = torch_eager.round_weights(wide.module, set(job.get("half_weights", ())))
+        result["eager64"] = torch_eager.run_cases_in_float64(job, wide, names, phase)
 
 
 def trace(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:

@@ -13,11 +13,11 @@ import pytest
 from onnxgate.core.jobs import InputCase, Run
 from onnxgate.evidence.parity import find_mismatches
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
-from onnxgate.gate.execution.parity.small_differences import FreshExport, SmallDifferences
+from onnxgate.gate.execution.parity.small_differences import NOT_CLOSER, FreshExport, SmallDifferences
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.ranked_outputs import RankedOutputs
 from onnxgate.numerics.tolerance import NoiseMeasurement
-from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.lock.types import LockedModel, LockedRuntime, MeasuredTolerance
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.parity.output_comparison import ParityModel
 from onnxgate.stages.parity.stage import ParityEvidence, collect_evidence
@@ -88,9 +88,22 @@ def test_approximations_of_the_runtime_are_a_note(tmp_path: Path) -> None:
 
     assert mismatches == []
     assert reason == (
-        "output `y` differs from the source by 1e-05, beyond its rounding errors (1e-06) but within the default "
-        "tolerance; a fresh export is not closer to the source, so the runtime or the exporter causes the difference"
+        "output `y` differs from the source by 1e-05, beyond the tolerance measured from the source (1e-06) but within "
+        f"the default tolerance; {NOT_CLOSER}"
     )
+
+
+@pytest.mark.parametrize(("fresh", "is_fault"), [(1.0, True), (1.00001, False)])
+def test_tolerances_in_the_lock_are_confirmed_as_well(tmp_path: Path, fresh: float, *, is_fault: bool) -> None:
+    """A runtime that is less exact than the source exceeds a recorded tolerance with each export, too."""
+    locked = LockedModel(
+        sha256="", size_bytes=0, ir_version=8, opsets={}, tolerance={"y": MeasuredTolerance(noise=1e-7, bound=BOUND)}
+    )
+    model = replace(MODEL, locked=locked, noise=None)
+    mismatches, reasons, _ = _compare(Session(tmp_path), 1.00001, fresh, model=model)
+
+    assert mismatches == ([(name, BOUND) for name in RUNTIMES] if is_fault else [])
+    assert len(reasons) == (0 if is_fault else 1)
 
 
 def test_a_fresh_export_that_does_not_run_confirms_nothing(tmp_path: Path) -> None:
