@@ -39,6 +39,12 @@ The sizes are multiples of 32, because networks halve them up to five times. Hei
 axes are detected.
 """
 
+MAX_SPATIAL_AXES = 3
+"""Maximum number of axes of an input that have `SPATIAL_SIZES`: four of them are 38 million elements."""
+
+SMALL_SIZES = ((8, 12), (12, 8))
+"""Default sizes of the axes of inputs with more dynamic axes."""
+
 INTEGER_TYPES = ("int", "uint", "bool")
 
 
@@ -174,7 +180,14 @@ def get_default_sizes(name: str, inputs: Sequence[ValueInfo], states: StateAxes 
         return TOKEN_SIZES
     if all(len(value.shape or ()) == 2 for value, _ in uses):
         return SAMPLE_SIZES
-    return SPATIAL_SIZES[uses[0][1] % 2]
+    is_large = any(_count_inner_axes(value, inputs, states) > MAX_SPATIAL_AXES for value, _ in uses)
+    return (SMALL_SIZES if is_large else SPATIAL_SIZES)[uses[0][1] % 2]
+
+
+def _count_inner_axes(value: ValueInfo, inputs: Sequence[ValueInfo], states: StateAxes) -> int:
+    """Return the number of dynamic axes of an input that are neither leading nor of a state."""
+    known = {*list_leading_axes(inputs, states), *states.sizes}
+    return sum(isinstance(dim, str) and dim not in known for dim in name_axes(value))
 
 
 def _find_axis_positions(name: str, inputs: Sequence[ValueInfo], states: StateAxes) -> list[tuple[ValueInfo, int]]:

@@ -126,3 +126,12 @@ def test_total_of_past_and_new_tokens(names: tuple[str, ...], is_sum: bool) -> N
 def test_formulas(name: str, size: int) -> None:
     """Only integer arithmetic is evaluated; other formulas have size 1, and no code is executed."""
     assert size == resolve_dim(name, {"s0": 3})
+
+
+@pytest.mark.parametrize(("axes", "largest"), [("bcdh", 96), ("bcdhw", 12)])
+def test_inputs_with_many_dynamic_axes_are_small(axes: str, largest: int) -> None:
+    """Four inner axes with the usual sizes are 38 million elements for each item of the batch."""
+    settings = list_size_settings([_value("x", *axes)], {})
+
+    assert largest == max(max(setting.values()) for setting in settings)
+    assert [1, 3, 1] == [setting["b"] for setting in settings]
