@@ -98,8 +98,10 @@ class _Matcher:
             return find_restriction(operation, schema.since, self._on.release)
         expanded = expand_function(operation, schema, self._on) if depth < _MAX_BODY_DEPTH else None
         if expanded is not None:
-            refused = find_body_restriction(operation, schema.since, self._on.release)
-            inside = refused or self._match_body(operation, schema, expanded, depth)
+            inside = find_body_restriction(operation, schema.since, self._on.release)
+            if not isinstance(inside, SupportGap):
+                in_body = self._match_body(operation, schema, expanded, depth)
+                inside = in_body if isinstance(in_body, SupportGap) else inside or in_body
             return _explain_unknown_types(operation) if isinstance(inside, SupportGap) and None in answers else inside
         answers += _match_with_float_casts(kernels, schema, operation)
         if True in answers:

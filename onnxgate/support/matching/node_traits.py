@@ -91,7 +91,10 @@ class TraitReader:
             fault = self._find_constant_fault(node)
             return NodeTraits(constant_fault=fault, has_late_fault=self._is_in_function) if fault else NO_TRAITS
         if name in ("Div", "Mod"):
-            return NodeTraits(divides_by_zero=True) if self._divides_by_zero(node) else NO_TRAITS
+            if not self._divides_by_zero(node):
+                return NO_TRAITS
+            dividend = "constants" if self._is_computed_dividend(node.inputs[0]) else "input"
+            return NodeTraits(divides_by_zero=dividend, has_late_fault=self._is_in_function)
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
         return NodeTraits(scales=self._read_scales(node))
@@ -166,6 +169,15 @@ class TraitReader:
         if tensor is None or tensor.data_type not in _INTEGERS or 0 not in (read_small_values(tensor) or ()):
             return False
         return self._is_stored_here(node.inputs[1])
+
+    def _is_computed_dividend(self, name: str) -> bool:
+        """Return whether a dividend becomes a constant that has elements when the model is loaded."""
+        tensor = self._constant(name)
+        if tensor is not None:
+            return all(tensor.dims) and self._is_folded(name, 0)
+        value_type = self._scope.type_of(name)
+        has_elements = value_type is not None and all(dim.dim_value for dim in value_type.tensor_type.shape.dim)
+        return has_elements and self._is_fixed(name) and self._is_folded(name, 0)
 
     def _is_folded(self, name: str, depth: int) -> bool:
         """Return whether ONNX Runtime certainly replaces a value by a constant when it loads the model."""

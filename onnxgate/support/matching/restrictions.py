@@ -66,6 +66,8 @@ _GROUPED_BY_CHANNEL = 21
 Source: models with inputs of rank 0 to 3 in opsets 21 to 23, loaded on 12 releases from 1.16.0 to 1.32.0; 62 with
 scales and biases of different sizes, loaded on 11 releases. Newer ones infer the channels if the input has fixed sizes.
 """
+_FIRST_WITH_CHANNELS = "1.24.1"
+"""First release that compares the size of the scale with the channels when it loads a model. Older ones fail later."""
 _LAST_THAT_COMPUTES = "1.26.0"
 """Last release that refuses a model if it cannot compute a node with constant inputs. Later ones fail when it runs.
 
@@ -76,10 +78,12 @@ _FIRST_THAT_COMPUTES_IN_FUNCTIONS = "1.17.0"
 
 Source: nodes of constants in local functions, loaded on ONNX Runtime 1.16.0 to 1.26.0.
 """
-_FIRST_THAT_DIVIDES = "1.25.0"
-"""First release that refuses models in which integers are divided by a constant 0; older ones crash or return anything.
+_FIRST_THAT_CHECKS_DIVISORS = "1.25.0"
+"""First release that refuses models in which integers are divided by a constant 0; older ones end with SIGFPE.
 
-Source: Div and Mod of 9 types with stored, computed and replaceable divisors, loaded on 1.24.4 to 1.32.0.
+They end when the model is loaded if they compute the node then, else when the node runs. Source: Div and Mod of 9 types
+with stored, computed and replaceable divisors, loaded on 1.24.4 to 1.32.0; of 8 types and 3 sizes with stored, computed
+and replaceable dividends, run on 1.18.1, 1.24.4 and 1.31.1.
 """
 _OF_AXIS, _OF_AXIS_SINCE = ("ArgMax", "ArgMin"), 11
 
@@ -104,6 +108,8 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
         return f"`{operation.label}` reads values beyond the end of `pads`, which must have two for each axis"
     if operation.traits.constant_fault and not _computes(operation, release):
         return f"the model may load, but `{operation.label}` fails when it runs: {operation.traits.constant_fault}"
+    if operation.traits.divides_by_zero:
+        return _check_divisor(operation, name, release)
     if any(restriction.concerns(operation, since, release, values) for restriction in LOCALE_RESTRICTIONS):
         locale = values.get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only if the locale `{locale}` is installed"
@@ -131,8 +137,6 @@ def _find_shape_restriction(
     if operation.traits.constant_fault and _computes(operation, release):
         problem = f"`{name}` is computed when the model is loaded, but {operation.traits.constant_fault}"
         return SupportGap("attribute-unsupported", problem, about="constants")
-    if operation.traits.divides_by_zero and is_release_within(release, _FIRST_THAT_DIVIDES, ""):
-        return SupportGap("attribute-unsupported", f"`{name}` divides integers by a constant 0", about="divisor")
     if operation.traits.as_scalar and is_release_within(release, "1.18.0", "1.22.1"):
         problem = f"`{name}` without `axes` and with an unknown size is taken for a scalar, and then "
         return SupportGap("attribute-unsupported", problem + operation.traits.as_scalar, about="omitted axes")
@@ -140,6 +144,16 @@ def _find_shape_restriction(
         problem = f"`{name}` of doubles is fused with `Transpose` into `com.microsoft.FusedMatMul`"
         return SupportGap("missing-kernel", problem, "has no kernel for it with doubles", "FusedMatMul")
     return None
+
+
+def _check_divisor(operation: Operation, name: str, release: str) -> SupportGap | str:
+    """Return how a release fails because of a division of integers by a constant 0."""
+    problem, detail = f"`{name}` divides integers by a constant 0", ""
+    if not is_release_within(release, _FIRST_THAT_CHECKS_DIVISORS, ""):
+        if operation.traits.divides_by_zero == "input" or not _computes(operation, release):
+            return f"the model may load, but the process crashes when `{operation.label}` divides by the constant 0"
+        detail = "crashes when the model is loaded"
+    return SupportGap("attribute-unsupported", problem, detail, about="divisor")
 
 
 def _computes(operation: Operation, release: str) -> bool:
@@ -171,21 +185,23 @@ def _check_scales(operation: Operation, values: AttributeValues, release: str) -
     return "" if accepted else f"`mode` = `{mode}` is not supported for `scales` of {join_quoted(map(str, scales))}"
 
 
-def find_body_restriction(operation: Operation, since: int, release: str) -> SupportGap | None:
-    """Return why a release rejects an operation that it replaces by its function body; None if it accepts it."""
+def find_body_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:
+    """Return why a release rejects an operation that it replaces by its function body; None if it accepts it.
+
+    If the operation may load, but fails when it runs, the result is a string.
+    """
     if operation.domain != DEFAULT_DOMAIN:
         return None
     if operation.name == "GroupNormalization" and 0 <= operation.traits.rank < 2 and since >= _GROUPED_BY_CHANNEL:
         problem = f"`{operation.name}({since})` requires an input of at least 2 axes"
         return SupportGap("attribute-unsupported", problem, about="rank")
     wrong_scale = operation.traits.wrong_scale if since >= _GROUPED_BY_CHANNEL else ""
-    if wrong_scale and is_release_within(release, "" if wrong_scale == "bias" else "1.24.1", ""):
-        shape = (
-            "scale and bias must have the same size" if wrong_scale == "bias" else "scale must have a value per channel"
-        )
-        return SupportGap(
-            "attribute-unsupported", f"`{operation.name}({since})`: scale and bias must {shape}", about="scale"
-        )
+    if wrong_scale == "channels" and not is_release_within(release, _FIRST_WITH_CHANNELS, ""):
+        return f"the model may load, but `{operation.label}` fails when it runs: the scale needs a value per channel"
+    if wrong_scale:
+        must = "must have the same size" if wrong_scale == "bias" else "must have a value per channel"
+        problem = f"`{operation.name}({since})`: scale and bias {must}"
+        return SupportGap("attribute-unsupported", problem, about="scale")
     return _check_loss(operation, since, release) or _check_mask(operation, since, release)
 
 

@@ -262,8 +262,8 @@ def test_shape_of_a_constant(inputs: str, constants: str, options: str, expected
     ("channels", "scale", "bias", "expected"),
     [
         ("4", "[4]", "[4]", ["loads", "loads"]),
-        ("4", "[2]", "[2]", ["loads", "refused"]),
-        ("4", "[8]", "[8]", ["loads", "refused"]),
+        ("4", "[2]", "[2]", ["unknown", "refused"]),
+        ("4", "[8]", "[8]", ["unknown", "refused"]),
         ("4", "[1]", "[4]", ["loads", "loads"]),
         ("4", "[N]", "[N]", ["loads", "loads"]),
         ("C", "[2]", "[2]", ["loads", "loads"]),
@@ -276,6 +276,20 @@ def test_scale_of_a_group_normalization(channels: str, scale: str, bias: str, ex
     body = f"({inputs}) => (float y) {{ y = GroupNormalization <num_groups = 2> (x, s, b) }}"
 
     assert expected == [verdict(21, body, release) for release in ("1.23.2", "1.24.1")]
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [("2", "must have a value per channel"), ("3", "must have the same size")],
+)
+def test_message_about_a_scale(size: str, expected: str) -> None:
+    """The message is a sentence about the scale and the bias."""
+    inputs = f"float[1, 4, 6] x, float[{size}] s, float[2] b"
+    model = f'<ir_version: 8, opset_import: ["" : 21]> g ({inputs}) => (float y)'
+    body = "{ y = GroupNormalization <num_groups = 2> (x, s, b) }"
+    found = prediction(f"{model} {body}", "1.31.1").found
+
+    assert [f"`GroupNormalization(21)`: scale and bias {expected}"] == [it.miss and it.miss.problem for it in found]
 
 
 def test_limits_of_clip_that_are_not_numbers() -> None:
@@ -399,12 +413,32 @@ def test_absent_input_after_computed_constants(size: str, expected: str) -> None
     ],
 )
 def test_division_by_zero(inputs: str, divisor: str, expected: str) -> None:
-    """Newer releases check constant divisors of integers when they load a model."""
+    """Newer releases check constant divisors of integers when they load a model; older ones crash when they divide."""
     element = divisor.split("[")[0].split()[0]
+    older = "unknown" if expected == "refused" else expected
     for name in ("Div", "Mod") if element != "float" else ("Div",):
         body = f"({element}[2] x{inputs}) => ({element}[2] y) <{divisor}> {{ y = {name} (x, d) }}"
 
-        assert ["loads", expected] == [verdict(17, body, release) for release in ("1.24.4", "1.25.0")]
+        assert [older, expected] == [verdict(17, body, release) for release in ("1.24.4", "1.25.0")]
+
+
+@pytest.mark.parametrize(
+    ("shape", "values", "expected"),
+    [
+        ("", "int64[2] k = {4, 2}", "refused"),
+        (" c = Neg (k)", "int64[2] k = {4, 2}", "refused"),
+        ("", "int64[0] k = {}", "unknown"),
+    ],
+)
+def test_constant_divided_by_zero(shape: str, values: str, expected: str) -> None:
+    """If the dividend is constant, too, older releases divide it when they load the model, and crash."""
+    dividend = "c" if shape else "k"
+    body = f"(int64[2] x) => (int64 y) <{values}, int64[1] d = {{0}}> {{{shape} y = Div ({dividend}, d) }}"
+    model = f'<ir_version: 8, opset_import: ["" : 17]> g {body}'
+
+    assert [expected, "refused"] == [verdict(17, body, release) for release in ("1.24.4", "1.25.0")]
+    details = [it.miss.detail for it in prediction(model, "1.24.4").found if it.miss is not None]
+    assert ["crashes when the model is loaded"] * (expected == "refused") == details
 
 
 def test_shape_in_an_attribute() -> None:
