@@ -300,7 +300,7 @@ LOADING = (
     Entry(
         name="integer-division-by-zero",
         patterns=r"Integer division by zero",
-        means="an integer is divided by a constant 0",
+        means="an integer is divided by 0",
         fix="correct the divisor, and export the model again",
         affected="onnxruntime 1.25 to 1.32; the process ends with SIGFPE on older releases",
         rules=("load-failed",),
