@@ -34,6 +34,8 @@ class Repair(msgspec.Struct, frozen=True, tag=True):
     manual: str = ""  # the same change without `onnxgate fix`; "" if the other ways suffice
 
 
+CORRECT_CONSTANT = "correct the constant input"
+"""Start of the advice about a node that no release can compute, so that no other release is suggested."""
 Way = Action | ConfigEdit | Repair
 Advice = str | tuple[Way, ...]
 """Ways out of a problem, best first; a text if it does not depend on the config."""

@@ -1,0 +1,34 @@
+"""Fixes of `attribute-unsupported` that fit what is wrong with the node."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.core.findings import Place
+from onnxgate.evidence.support import NodeGroup, RefusedOperation
+from onnxgate.rules.support.attribute_unsupported import attribute_unsupported
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        ("constants", "correct the constant input of `Gather`, and export the model again"),
+        ("divisor", "correct the constant input of `Gather`, and export the model again"),
+        ("axis", "export the model with the attributes and inputs that the imported opset defines"),
+    ],
+)
+def test_fix_of_a_wrong_constant(about: str, expected: str) -> None:
+    """An opset does not define the values of constants."""
+    subject = RefusedOperation(
+        rule="attribute-unsupported",
+        model="m.onnx",
+        place=Place("m.onnx"),
+        runtime="onnxruntime 1.24.4",
+        problem="`Gather(13)`: the index 9 is out of range",
+        detail="",
+        operator="Gather",
+        nodes=NodeGroup("", "the node that makes `y`", ""),
+        about=about,
+    )
+
+    assert [expected] == [hit.fix for hit in attribute_unsupported.judge(subject)]
