@@ -93,8 +93,10 @@ class TraitReader:
         if name in ("Div", "Mod"):
             if not self._divides_by_zero(node):
                 return NO_TRAITS
-            dividend = "constants" if self._is_computed_dividend(node.inputs[0]) else "input"
-            return NodeTraits(divides_by_zero=dividend, has_late_fault=self._is_in_function)
+            is_computed = self._is_computed_dividend(node.inputs[0])
+            return NodeTraits(
+                divides_by_zero="constants" if is_computed else "input", has_late_fault=self._is_in_function
+            )
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
         return NodeTraits(scales=self._read_scales(node))

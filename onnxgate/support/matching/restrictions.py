@@ -148,11 +148,11 @@ def _find_shape_restriction(
 
 def _check_divisor(operation: Operation, name: str, release: str) -> SupportGap | str:
     """Return how a release fails because of a division of integers by a constant 0."""
-    problem, detail = f"`{name}` divides integers by a constant 0", ""
+    problem, detail = f"`{name}` divides integers by a constant 0", "refuses the model"
     if not is_release_within(release, _FIRST_THAT_CHECKS_DIVISORS, ""):
         if operation.traits.divides_by_zero == "input" or not _computes(operation, release):
             return f"the model may load, but the process crashes when `{operation.label}` divides by the constant 0"
-        detail = "crashes when the model is loaded"
+        detail = "ends with SIGFPE when the model is loaded"
     return SupportGap("attribute-unsupported", problem, detail, about="divisor")
 
 
