@@ -91,7 +91,11 @@ def find_implemented_span(
     works = [
         all(match_operation(operation, release) is None for operation in operations) for release in implementations
     ]
-    return find_support_span([release.release for release in implementations], works)
+    since, until = find_support_span([release.release for release in implementations], works)
+    newest = next((it.newest_opsets for it in implementations if it.release == until), {})
+    # A release that lacks the opset is matched with an older version of the operator.
+    is_too_old = any(operation.version > newest.get(operation.domain, operation.version) for operation in operations)
+    return since, "" if is_too_old else until
 
 
 def find_suggestions(
