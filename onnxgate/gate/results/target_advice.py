@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
+from onnxgate.core.advice import CORRECT_CONSTANT
 from onnxgate.core.findings import Stage, runtime_sort_key, version_sort_key
 from onnxgate.core.report import Cell, Finding, Report
 from onnxgate.core.text import join_phrases
@@ -16,6 +17,8 @@ STAGES = frozenset(stage.value for stage in (Stage.SUPPORT, Stage.RUNTIME, Stage
 """Stages whose findings may depend on the release."""
 KNOWN_STATES = frozenset({"pass", "warning", "predicted", "fail"})
 """States of releases on which all errors of the model are known."""
+GAP_RULE = "no-support-data"
+"""Rule that names releases of which it is unknown whether they run a model, even if the state is a warning."""
 MAX_EXCLUDED = 2
 """Maximum number of releases that are excluded from a target; for more, the target is narrowed."""
 
@@ -23,12 +26,16 @@ MAX_EXCLUDED = 2
 def suggest_target_changes(report: Report) -> Report:
     """Return the report with changes to the target added to the fixes of findings that concern only some releases.
 
-    After the change, the model has no other error that depends on the release. For warnings, whose cause may be the
-    user's own inputs, the first release without the problem must be known.
+    After the change, the model has no other error that depends on the release. If a constant of the model is wrong, no
+    change is suggested. For warnings, whose cause may be the user's own inputs, the first release without the problem
+    must be known.
     """
     cells: dict[str, list[Cell]] = {}
+    gaps = {(it.model, runtime) for it in report.findings if it.rule == GAP_RULE for runtime in it.runtimes}
     for cell in report.cells:
-        cells.setdefault(cell.model, []).append(cell)
+        is_unpredicted = cell.state == "warning" and (cell.model, cell.runtime) in gaps
+        known = msgspec.structs.replace(cell, state="not predicted") if is_unpredicted else cell
+        cells.setdefault(cell.model, []).append(known)
     errors: dict[str, list[Finding]] = {}
     for finding in report.findings:
         if finding.level == "error" and not finding.ignored:
@@ -45,7 +52,8 @@ def _complete_fix(
 ) -> Finding:
     engines = {name.partition(" ")[0] for name in finding.runtimes}
     is_concerned = finding.level == "error" or (finding.level == "warning" and finding.works_since)
-    if len(engines) != 1 or not is_concerned or finding.stage not in STAGES:
+    is_of_constant = finding.fix.startswith(CORRECT_CONSTANT)  # releases that load the model fail when they run it
+    if len(engines) != 1 or not is_concerned or is_of_constant or finding.stage not in STAGES:
         return finding
     own = sorted(
         (it for it in cells if it.runtime.partition(" ")[0] in engines), key=lambda it: runtime_sort_key(it.runtime)

@@ -21,13 +21,14 @@ def fixes(
     *findings: Finding,
     locked: Sequence[str] = LOCKED,
     unpredicted: Sequence[str] = (),
+    warned: Sequence[str] = (),
     compared: Sequence[str] = (),
     targets: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[str]:
     """Return the fixes of findings about one model after changes to the target were added."""
     failing = {name for it in findings if it.level == "error" and not it.ignored for name in it.runtimes or locked}
     states = {**dict.fromkeys(locked, "pass"), **dict.fromkeys(failing & set(locked), "fail")}
-    states |= dict.fromkeys(unpredicted, "not predicted")
+    states |= dict.fromkeys(unpredicted, "not predicted") | dict.fromkeys(warned, "warning")
     cells = tuple(
         Cell(model="m.onnx", runtime=name, state=cast("CellState", state), compared=name in compared)
         for name, state in states.items()
@@ -89,6 +90,22 @@ def test_releases_without_a_prediction_are_not_offered() -> None:
     assert fixes(error, unpredicted=LOCKED[1:2]) == ["cast, or narrow the target to >=1.21"]
     assert fixes(error, unpredicted=LOCKED[3:]) == ["cast, or narrow the target to >=1.19.0"]
     assert fixes(error, unpredicted=LOCKED[1:]) == ["cast"]
+
+
+def test_a_warning_does_not_hide_that_there_is_no_prediction() -> None:
+    """The state of a release with a warning is `warning`, whether it is known to load the model or not."""
+    error = finding(fix="cast", runtimes=OLD)
+    gap = finding(fix="", level="note", rule="no-support-data", runtimes=NEW)
+
+    assert fixes(error, warned=NEW) == ["cast, or narrow the target to >=1.21"]
+    assert fixes(error, gap, warned=NEW) == ["cast", ""]
+
+
+def test_a_wrong_constant_is_not_avoided_by_another_release() -> None:
+    """Releases that load the model, or that did not reach the node, fail when they compute it."""
+    wrong = finding(fix="correct the constant input of `Gather`, and export the model again", runtimes=OLD)
+
+    assert fixes(wrong) == [wrong.fix]
 
 
 def test_findings_that_do_not_depend_on_releases_stay() -> None:
