@@ -203,6 +203,12 @@ def find_node_name(text: str) -> str | None:
     return None
 
 
+def find_running_node(text: str) -> tuple[str, str] | None:
+    """Return the operator and the name, which may be "", of the node that failed to run; None if none is mentioned."""
+    match = re.search(r"returned while running (\w{1,100}) node\. Name:'(.{0,300}?)' Status Message", text)
+    return (match.group(1), match.group(2)) if match else None
+
+
 def find_missing_operator(text: str) -> tuple[str, str] | None:
     """Return the domain and name of the unsupported operator in an error text; None if the text names no operator.
 

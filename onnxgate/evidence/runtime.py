@@ -47,6 +47,16 @@ class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[str, ...] = ()
 
 
+class WrongConstant(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that cannot be computed because of its constant inputs, whatever the inputs of the model are."""
+
+    operator: str  # "Gather"
+    words: str  # "the node that makes `z`"
+    fault: str  # "the index 9 is out of range for 4 elements"
+    node: str = ""  # name of the node
+    place: Place | None = None  # the source line that created the node
+
+
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """The error with which a runtime refused to load a model or to run an input case, and what is known about it."""
 
@@ -57,6 +67,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""  # the node of the unmodified model that the text names
     unsupported: tuple[UnsupportedOperator, ...] = ()  # for texts that list all unsupported operators
     known_limit: str = ""  # the limitation of the engine that causes the error, if known
+    wrong_constant: WrongConstant | None = None  # constant inputs of the node that caused the error
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,11 +189,14 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
     """Return whether a failed run is probably caused by the inputs rather than by the model.
 
     This is assumed if the source also fails with these inputs. It is also assumed for generated inputs that no other
-    run has shown to be valid, if a value is out of bounds, or if sizes or values were guessed.
+    run has shown to be valid, if a value is out of bounds, or if sizes or values were guessed. The inputs are not the
+    cause if constant inputs of the node are, unless values were chosen to reach a branch.
     """
     if attempt.outcome != "run-refused" or attempt.refusal.failure is None:
         return False
     has_value_fault = bool(find_value_fault(attempt.refusal.failure.text))
+    if attempt.refusal.wrong_constant is not None and not attempt.case.chosen:
+        return False
     return (
         attempt.source == "failed"
         or has_guessed_sizes(attempt, runs)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.advice import CORRECT_CONSTANT
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
 from onnxgate.core.text import join_quoted
-from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.evidence.runtime import ModelRuns, WrongConstant
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
     describe_failure,
@@ -35,26 +36,31 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     attempts = select_refused_attempts(subject)
     if not attempts or find_broken_sizes(subject):
         return
-    node = find_failing_node(attempts)
+    wrong = attempts[0].refusal.wrong_constant
+    node = find_failing_node(attempts) if wrong is None else wrong.node
     memory = describe_memory_limit(attempts, subject)
     at_node = f" (node `{node}`)" if node else ""
+    if wrong is not None:
+        at_node = f" because {wrong.fault} (`{wrong.operator}`, {wrong.words})"
     names = dict.fromkeys(attempt.case.name for attempt in attempts)
     levels = {attempt.optimization for attempt in attempts}
     others_run = any(run.outcome == "completed" and run.optimization in levels for run in subject.attempts)
     named = names if attempts[0].case.sizes or others_run else ()
     case = f" with {join_quoted(named)}" if named else ""
     yield Hit(
-        find_failing_place(subject, node),
+        (wrong.place if wrong is not None else None) or find_failing_place(subject, node),
         f"loads but fails to run{case}{memory}{at_node}",
         model=subject.model,
         node=node,
-        fix=_suggest_fix(attempts[0].case.origin, memory),
+        fix=_suggest_fix(attempts[0].case.origin, memory, wrong),
         on=OnRuntime(subject.runtime, describe_failure(attempts, subject)),
         identity=f"{' '.join(named)} {'memory' if memory else ''} {mask_numbers(node)}",
     )
 
 
-def _suggest_fix(origin: str, memory: str) -> str:
+def _suggest_fix(origin: str, memory: str, wrong: WrongConstant | None) -> str:
+    if wrong is not None:
+        return f"{CORRECT_CONSTANT} of `{wrong.operator}`, and export the model again"
     if memory:
         return "raise `memory-mib` in `[limits]` if this memory usage is acceptable"
     if origin == "generated":
