@@ -52,14 +52,14 @@ def _complete_fix(
 ) -> Finding:
     engines = {name.partition(" ")[0] for name in finding.runtimes}
     is_concerned = finding.level == "error" or (finding.level == "warning" and finding.works_since)
-    is_of_constant = finding.fix.startswith(CORRECT_CONSTANT)  # releases that load the model fail when they run it
-    if len(engines) != 1 or not is_concerned or is_of_constant or finding.stage not in STAGES:
+    if len(engines) != 1 or not is_concerned or _is_about_constant(finding) or finding.stage not in STAGES:
         return finding
     own = sorted(
         (it for it in cells if it.runtime.partition(" ")[0] in engines), key=lambda it: runtime_sort_key(it.runtime)
     )
     names = {cell.runtime for cell in own}
-    causes = [finding, *(it for it in errors if set() < names.intersection(it.runtimes) < names)]
+    concerned = [(it, names.intersection(it.runtimes)) for it in errors]
+    causes = [finding, *(it for it, shared in concerned if shared and (shared < names or _is_about_constant(it)))]
     everywhere = [it for it in errors if it.stage in STAGES and names <= set(it.runtimes)]
     others = _find_other_targets(finding, {cell.runtime for cell in cells}, targets)
     change = "".join(_find_target_change(finding, causes, everywhere, own, fails_entirely=bool(others)))
@@ -70,6 +70,11 @@ def _complete_fix(
     # In the parity stage, the other ways accept the difference or concern all releases.
     ways = (change, finding.fix) if finding.stage == Stage.PARITY.value else (finding.fix, change)
     return msgspec.structs.replace(finding, fix=", or ".join(filter(None, ways)))
+
+
+def _is_about_constant(finding: Finding) -> bool:
+    """Return whether a constant of the model is wrong, so that a release without the finding fails when it runs."""
+    return finding.fix.startswith(CORRECT_CONSTANT)
 
 
 def _find_other_targets(finding: Finding, required: Set[str], targets: Mapping[str, Set[str]]) -> dict[str, Set[str]]:

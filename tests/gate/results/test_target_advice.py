@@ -108,6 +108,15 @@ def test_a_wrong_constant_is_not_avoided_by_another_release() -> None:
     assert fixes(wrong) == [wrong.fix]
 
 
+def test_a_crash_because_of_a_wrong_constant_is_not_avoided_by_another_release() -> None:
+    """Releases that do not crash refuse the model because of the same constant."""
+    wrong = finding(fix="correct the constant input of `Div`, and export the model again", runtimes=LOCKED)
+    crash = finding(fix="report it", rule="runtime-crashed", stage="runtime", runtimes=OLD)
+
+    assert fixes(crash, wrong) == ["report it", wrong.fix]
+    assert fixes(crash, finding(fix="cast", runtimes=LOCKED))[0] == "report it, or narrow the target to >=1.21"
+
+
 def test_findings_that_do_not_depend_on_releases_stay() -> None:
     """Notes, findings about several engines, and findings of other stages name no release."""
     note = finding(fix="cast the input", runtimes=OLD, level="note")
