@@ -30,6 +30,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
 
     ## What to do
     - Inspect the node shown in the finding, fix the source, and export the model again.
+    - If the finding names a wrong constant, correct it: the node fails with all inputs.
     - If the model supports only certain inputs, configure them in `onnxgate.toml`: `inputs = "samples/*.npz"`, or
       `sizes = { time = [16, 50] }`.
     """

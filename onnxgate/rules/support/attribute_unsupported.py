@@ -21,7 +21,8 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     define the attribute, or the kernel does not implement its value, such as `layout = 1` of `LSTM`.
 
     ## What to do
-    - Remove the attribute if it has its default value, or
+    - Correct the constant if the finding is about one, because other releases also fail, or
+    - remove the attribute if it has its default value, or
     - export at an opset that defines the attribute, or
     - use other operators.
     """
