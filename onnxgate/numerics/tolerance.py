@@ -85,8 +85,8 @@ Source: the sigmoid of -20, 2e-9, is 0 or up to 8.9e-8 in ONNX Runtime 1.17.3 to
 MIN_TIGHT_ELEMENTS = 16
 """Minimum number of elements, over all cases, for a bound below the default.
 
-The noise of one element is an eighth of another rounding error by chance in 8 % of outputs. For the largest noise of 16
-independent elements, this is less likely than 1e-9; computed, not measured."""
+A rounding error is more than eight times another one in 8 % of all cases. For the largest of 16 independent errors
+each, the probability is 2e-9; computed for normal distributions, not measured."""
 
 MIN_BOUND_SHARE = 1e-6
 """Minimum bound on the difference, as a fraction of the largest reference value or of 1, whichever is larger."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
 from onnxgate.core.text import join_phrases
@@ -11,8 +11,8 @@ from onnxgate.evidence.parity import Comparison, Layer, MissingActivation, Wrong
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import describe_outputs, describe_worst, join_outputs
 
-MAX_WEIGHTS = 5
-MAX_ACTIVATIONS = 5
+MAX_NAMED = 5
+"""Maximum number of weights or activations in a message."""
 
 
 @rule(Comparison, "quantization-drift", level=Level.ERROR, since="0.1.0")
@@ -61,11 +61,10 @@ def _find_wrong_weights(subject: Comparison) -> Iterator[Hit]:
     wrong = subject.wrong_weights
     if not wrong:
         return
-    described = [_describe_weight(weight) for weight in wrong[:MAX_WEIGHTS]]
-    more = f" and {len(wrong) - MAX_WEIGHTS} more" if len(wrong) > MAX_WEIGHTS else ""
     yield Hit(
         subject.place,
-        f"stored weights differ from `{subject.reference}` by more than rounding: {', '.join(described)}{more}",
+        f"stored weights differ from `{subject.reference}` by more than rounding: "
+        f"{_join_first(list(map(_describe_weight, wrong)))}",
         model=subject.model,
         fix=f"quantize or convert `{subject.reference}` again",
         on=OnRuntime(subject.runtime),
@@ -78,17 +77,20 @@ def _find_missing_activations(subject: Comparison) -> Iterator[Hit]:
     missing = subject.missing_activations
     if not missing:
         return
-    described = [_describe_activation(activation) for activation in missing[:MAX_ACTIVATIONS]]
-    more = f" and {len(missing) - MAX_ACTIVATIONS} more" if len(missing) > MAX_ACTIVATIONS else ""
     yield Hit(
         subject.place,
         f"activations of `{subject.reference}` were removed, but the scale or zero point does not replace them: "
-        f"{', '.join(described)}{more}",
+        f"{_join_first(list(map(_describe_activation, missing)))}",
         model=subject.model,
         fix=f"quantize `{subject.reference}` again",
         on=OnRuntime(subject.runtime),
         identity=f"{subject.reference} activations {' '.join(sorted(activation.tensor for activation in missing))}",
     )
+
+
+def _join_first(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - MAX_NAMED} more" if len(texts) > MAX_NAMED else ""
+    return f"{', '.join(texts[:MAX_NAMED])}{more}"
 
 
 def _describe_activation(activation: MissingActivation) -> str:

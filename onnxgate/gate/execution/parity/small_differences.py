@@ -2,9 +2,8 @@
 
 A default tolerance must allow for the rounding errors of any model, so that it hides small faults, such as a weight
 that is 1 % off. The rounding errors of a source are therefore measured in each check, unless the lock contains them.
-Those of a runtime may be larger,
-because its kernels approximate functions, so a small difference is a fault only if a fresh export of the source is much
-closer to the source on the same runtime.
+Those of a runtime may be larger, because its kernels approximate functions, so a small difference is a fault only if a
+fresh export of the source is much closer to the source on the same runtime.
 """
 
 from __future__ import annotations
@@ -26,13 +25,9 @@ from onnxgate.stages.runtime import ObservedRun
 MIN_RATIO = 4.0
 """Minimum ratio of a fault to the difference of the fresh export.
 
-Source: with the wrong weights and approximations of 85 faults in 40 architectures, it is at least 6. The correct
-`silu(x - 8)`, which has eight times the error of its sigmoid, has a ratio of 1. Measured 2026-11-28.
+Source: chosen. With it, all of 85 faults in float32 models of common architectures are found, and none of 44 correct
+models with approximated functions, such as `silu(x - 8)`, is accused; measured 2026-11-28.
 """
-
-Position = tuple[str, str, str]  # case, output, optimization level
-
-
 NOT_CLOSER = "a fresh export is not closer to the source, so the runtime or the exporter causes the difference"
 
 Compare = Callable[[ParityModel, Sequence[ObservedRun]], ParityEvidence]
@@ -141,6 +136,7 @@ def _list_small_mismatches(
 
 
 def _locate(difference: Difference) -> tuple[str, str, str]:
+    """Return case, output and optimization level."""
     return difference.case, difference.output, difference.optimization
 
 
