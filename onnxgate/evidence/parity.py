@@ -63,7 +63,7 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
     output: str  # the value that differs first
     place: Place | None  # the source line that created the node
     case: str
-    value: float  # largest absolute difference of that output
+    value: float  # largest absolute difference of that output; 0 if the values of nodes were not compared
     before: float  # largest absolute difference among the node's inputs
     share: float = 0.0  # `value` divided by the largest absolute value of that output
     before_share: float = 0.0

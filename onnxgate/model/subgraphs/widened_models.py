@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,14 +75,20 @@ def load_with_weights(model: Path, max_bytes: int) -> ModelProto | None:
 
 
 def write_widened_model(
-    model: Path, path: Path, exact: Collection[str] = (), *, restore: bool = False, rounding: Rounding | None = None
+    model: Path,
+    path: Path,
+    exact: Collection[str] = (),
+    *,
+    restore: bool = False,
+    rounding: Rounding | None = None,
+    replaced: Mapping[str, Array] | None = None,
 ) -> bool:
     """Write a copy of a float16 model that computes in float32; return False if the model is too large.
 
     `exact` contains the SHA-256 of weights of the source. Other weights and constants were computed and rounded by a
     tool. With `restore`, those that are a rounded usual constant, such as the square root of 2, are replaced by it.
     With `rounding`, all others are changed, and the weights in `exact` by one float32 step, to show the effect of
-    rounding.
+    rounding. Weights whose SHA-256 is in `replaced` are replaced by these float32 arrays of the same shape.
 
     Raises:
         OSError: the model cannot be read, or the disk is full.
@@ -91,7 +97,7 @@ def write_widened_model(
     proto = load_with_weights(model, MAX_MODEL_BYTES)
     if proto is None:
         return False
-    _Widening(exact, restore, rounding).widen(proto)
+    _Widening(exact, restore, rounding, replaced or {}).widen(proto)
     path.write_bytes(proto.SerializeToString())
     return True
 
@@ -99,10 +105,13 @@ def write_widened_model(
 class _Widening:
     """Replaces the type float16 with float32 in the types, weights and attributes of a model."""
 
-    def __init__(self, exact: Collection[str], restore: bool, rounding: Rounding | None) -> None:
+    def __init__(
+        self, exact: Collection[str], restore: bool, rounding: Rounding | None, replaced: Mapping[str, Array]
+    ) -> None:
         self._exact = exact
         self._restore = restore
         self._rounding = rounding
+        self._replaced = replaced
 
     def widen(self, proto: ModelProto) -> None:
         self._graph(proto.graph)
@@ -127,7 +136,9 @@ class _Widening:
         values = numpy_helper.to_array(tensor)
         wide, is_exact = values.astype(np.float32), _is_exact(values, self._exact)
         known = _find_known_constant(values) if self._restore and not is_exact else None
-        if known is not None:
+        if self._replaced and (other := self._replaced.get(_hash(values))) is not None:
+            wide = other
+        elif known is not None:
             wide = np.full_like(wide, known)
         elif self._rounding is not None:
             wide = _change_last_bit(wide, self._rounding) if is_exact else _change_rounding(values, self._rounding)

@@ -166,9 +166,9 @@ def describe_first_node(comparison: Comparison) -> str:
 
 
 def describe_first_values(comparison: Comparison) -> str:
-    """Describe the values at the node at which outputs start to differ; "" if this node is unknown."""
+    """Describe the values at the node at which outputs start to differ; "" if the node or its values are unknown."""
     first = comparison.first
-    if first is None:
+    if first is None or first.value == 0:
         return ""
     inputs = f"differ by at most {first.before_share:.1g} times their largest value" if first.before else "are equal"
     output = f"differs by {first.value:.2g} (relative to its largest value: {first.share:.1g})"

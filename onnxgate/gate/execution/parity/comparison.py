@@ -11,7 +11,7 @@ differing node (`mismatch_search`), and the float model of a quantized one (`flo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import Completed, ExportResult, Job, Observation
 from onnxgate.core.report import RATIO_METRICS, Measured
-from onnxgate.evidence.parity import SOURCE, Comparison, find_mismatches
+from onnxgate.evidence.parity import SOURCE, Comparison, Difference, FirstDifference, find_mismatches
 from onnxgate.evidence.runtime import ModelRuns, find_not_finite
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, SourceRuns, UnmeasurableError
@@ -42,6 +42,8 @@ from onnxgate.model.subgraphs.widened_models import hash_half_weights
 from onnxgate.numerics.tolerance import NoiseMeasurement, choose_bound
 from onnxgate.stages.parity import stage as parity_stage
 from onnxgate.stages.parity.dequantized_weights import has_dequantized_weights
+from onnxgate.stages.parity.differing_weights import locate_differing_weight
+from onnxgate.stages.parity.first_difference import create_first_difference
 from onnxgate.stages.parity.output_comparison import FAINT, SAME_FILE_PAIRS, ParityModel, create_parity_model
 from onnxgate.stages.parity.stage import ParityEvidence
 from onnxgate.stages.runtime import ObservedRun
@@ -237,15 +239,29 @@ class OutputComparer:
         latest = max(with_source, key=lambda comparison: runtime_sort_key(comparison.runtime))
         try:
             observation = source.run_in_float64(hash_half_weights(self._file))
-            widened = WidenedComparison(self.extra, latest.runtime)
-            differences, limits = widened.compare(self._file, source.cases, observation)
+            exported = self._exported.model if self._exported is not None else None
+            widened = WidenedComparison(self.extra, latest.runtime, Path(exported) if exported is not None else None)
+            differences, limits, wrong = widened.compare(self._file, source.cases, observation)
         except (UnmeasurableError, OSError, ValueError) as error:
             reason = f"differences within float16 rounding were not examined: {error}"
             return (), (IncompleteCheck(Stage.PARITY, model.path, latest.runtime, reason, by_design=True),)
         reasons = (explain_limit(model, output, limit) for output, limit in limits.items())
         limited = (IncompleteCheck(Stage.PARITY, model.path, latest.runtime, it, by_design=True) for it in reasons)
-        compared = (msgspec.structs.replace(latest, differences=differences),) if differences else ()
-        return compared, tuple(limited)
+        if not differences:
+            return (), tuple(limited)
+        compared = msgspec.structs.replace(latest, differences=differences)
+        if wrong and find_mismatches(compared):
+            compared = msgspec.structs.replace(compared, first=self._locate_weight(wrong, differences))
+        return (compared,), tuple(limited)
+
+    def _locate_weight(self, names: Collection[str], differences: Sequence[Difference]) -> FirstDifference | None:
+        """Return the first node that uses one of these weights, which differ from the source."""
+        project, proto = self.settings.project, self.reading.proto
+        located = locate_differing_weight(proto, names)
+        if located is None:
+            return None
+        detail = f"whose weight `{located[1]}` differs from the source"
+        return create_first_difference(proto, located[0], differences[0].case, project.root, project.folder, detail)
 
 
 def explain_limit(model: ParityModel, output: str, limit_db: float) -> str:

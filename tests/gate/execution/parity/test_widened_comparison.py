@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from concurrent.futures import Future
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -19,21 +21,38 @@ from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
 from tests.harness.models import parse
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+WEIGHTS = np.linspace(1.0, 1.1, 64).astype(np.float16)
 STEADY, SENSITIVE = "y = Mul(x, w)", "a = Mul(x, w)  y = Sub(a, x)"
 
 
-def compare(folder: Path, nodes: str, lost: int = 0) -> WidenedDifferences:
-    """Compare a correct model whose weights were computed; the first `lost` runs return no output."""
-    weights = np.linspace(1.0, 1.1, 64).astype(np.float16)
-    bits = ",".join(map(str, weights.view(np.uint16).tolist()))
+def save(path: Path, nodes: str, **weights: Array) -> Path:
+    """Save a model with float16 weights of 64 elements."""
+    stored = (f"float16[64] {name} = {{{','.join(map(str, it.view(np.uint16)))}}}" for name, it in weights.items())
     head = 'ir_version: 8, opset_import: ["" : 17]'
-    text = f"<{head}> g (float16[64] x) => (float16[64] y) <float16[64] w = {{{bits}}}> {{ {nodes} }}"
-    onnx.save(parse(text, head=""), folder / "m.onnx")
+    text = f"<{head}> g (float16[64] x) => (float16[64] y) <{', '.join(stored)}> {{ {nodes} }}"
+    onnx.save(parse(text, head=""), path)
+    return path
+
+
+def compare(
+    folder: Path, nodes: str, lost: int = 0, *, wrong: Array | None = None, exported: Path | None = None
+) -> WidenedDifferences:
+    """Compare a model whose weights were computed; the first `lost` runs return no output.
+
+    It is correct unless it contains the `wrong` weights.
+    """
+    save(folder / "m.onnx", nodes, w=WEIGHTS if wrong is None else wrong)
     values = np.random.default_rng(0).normal(size=64).astype(np.float16)
-    wide = values.astype(np.float64) * weights.astype(np.float64)
+    wide = values.astype(np.float64) * WEIGHTS.astype(np.float64)
     np.save(folder / "x.npy", values)
     np.save(folder / "y.npy", wide if nodes == STEADY else wide - values)
     numbers, places = itertools.count(), itertools.count()
+    place = Path(tempfile.mkdtemp(dir=folder))
 
     def submit(_: PlannedRuntime, job: Job, __: JobLimits | None) -> Future[Observation]:
         assert isinstance(job, Run)
@@ -49,14 +68,14 @@ def compare(folder: Path, nodes: str, lost: int = 0) -> WidenedDifferences:
     case = InputCase(name="sizes", origin="generated", inputs={"x": str(folder / "x.npy")})
     runtime = LockedRuntime(engine="onnxruntime", release="1.31.1", python="3.11")
     planned = PlannedRuntime(runtime, ("server",), ("all",), ("CPUExecutionProvider",), required=True)
-    extra = ExtraRuns({planned.name: planned}, submit, lambda: folder / str(next(places)))
-    comparison = WidenedComparison(extra, planned.name)
+    extra = ExtraRuns({planned.name: planned}, submit, lambda: place / str(next(places)))
+    comparison = WidenedComparison(extra, planned.name, exported)
     return comparison.compare(folder / "m.onnx", [case], Completed(result=source))
 
 
 def test_bound_is_measured(tmp_path: Path) -> None:
     """Runs with other rounding of computed weights lower the required SNR."""
-    (difference,), limits = compare(tmp_path, STEADY)
+    (difference,), limits, _ = compare(tmp_path, STEADY)
 
     assert difference.agrees
     assert difference.bound < MAX_WIDENED_DB
@@ -66,7 +85,7 @@ def test_bound_is_measured(tmp_path: Path) -> None:
 
 def test_sensitive_output_is_named(tmp_path: Path) -> None:
     """An output that rounding of computed weights changes too much is not compared, but not silently."""
-    differences, limits = compare(tmp_path, SENSITIVE)
+    differences, limits, _ = compare(tmp_path, SENSITIVE)
 
     assert differences == ()
     assert limits["y"] == pytest.approx(36, abs=6)
@@ -74,4 +93,26 @@ def test_sensitive_output_is_named(tmp_path: Path) -> None:
 
 def test_output_that_is_lost_by_rounding_is_named(tmp_path: Path) -> None:
     """An output that the runs with other rounding do not return cannot be compared either."""
-    assert compare(tmp_path, STEADY, lost=2) == ((), {"y": 0.0})
+    assert compare(tmp_path, STEADY, lost=2) == ((), {"y": 0.0}, ())
+
+
+def test_weight_that_differs_from_a_fresh_export_does_not_lower_its_bound(tmp_path: Path) -> None:
+    """Otherwise, the effect of a wrong weight is hidden by the effect of its own rounding."""
+    wrong = np.where(np.arange(64) < 16, WEIGHTS * np.float16(1.01), WEIGHTS)
+    hidden = compare(tmp_path, SENSITIVE, wrong=wrong)
+    exported = save(tmp_path / "fresh.onnx", SENSITIVE, w=WEIGHTS)
+    (difference,), limits, names = compare(tmp_path, SENSITIVE, wrong=wrong, exported=exported)
+
+    assert (hidden.differences, [*hidden.limits]) == ((), ["y"])
+    assert (difference.agrees, difference.bound, limits, names) == (False, MAX_WIDENED_DB, {}, ("w",))
+
+
+def test_weight_that_was_combined_in_one_export_only_is_computed(tmp_path: Path) -> None:
+    """It differs from the weight in the same place of the other export, which brings outputs farther from the source.
+
+    For example, one of two exports may combine a convolution with a normalization.
+    """
+    exported = save(tmp_path / "fresh.onnx", "b = Mul(x, v)  y = Mul(b, u)", v=WEIGHTS * np.float16(1.5), u=WEIGHTS)
+    (difference,), _, names = compare(tmp_path, STEADY, exported=exported)
+
+    assert (difference.agrees, difference.bound_from, names) == (True, "measured", ())
