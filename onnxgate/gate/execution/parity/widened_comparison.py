@@ -49,8 +49,8 @@ MARGIN_DB = 10.0
 
 Source: 43 architectures converted from float32 by onnxconverter-common, and 20 exported in float16, with 3 inputs each.
 The SNR of correct outputs is up to 5 dB lower than that of these runs if that is at least 55 dB, and up to 10 dB below.
-With 1 % of a query or value weight in BERT and ViT, it is 20 to 35 dB lower. In ELECTRA, it is less than 10 dB lower, so
-that this fault is found only because the weight differs from a fresh export. Measured 2026-11-28.
+With 1 % of a query or value weight in BERT and ViT, it is 20 to 35 dB lower. In ELECTRA, it is less than 10 dB lower:
+this fault is found only because the weight differs from a fresh export. Measured 2026-11-28.
 """
 MIN_NOISE_DB = 55.0
 """Minimum SNR of runs with other rounding. Otherwise, the bound would not exceed that of float16 outputs (45 dB)."""

@@ -112,7 +112,8 @@ def test_weight_that_was_combined_in_one_export_only_is_computed(tmp_path: Path)
 
     For example, one of two exports may combine a convolution with a normalization.
     """
-    exported = save(tmp_path / "fresh.onnx", "b = Mul(x, v)  y = Mul(b, u)", v=WEIGHTS * np.float16(1.5), u=WEIGHTS)
+    twice = np.full(64, 2, np.float16)
+    exported = save(tmp_path / "fresh.onnx", "b = Mul(x, v)  y = Mul(b, u)", v=WEIGHTS * np.float16(0.5), u=twice)
     (difference,), _, names = compare(tmp_path, STEADY, exported=exported)
 
     assert (difference.agrees, difference.bound_from, names) == (True, "measured", ())
