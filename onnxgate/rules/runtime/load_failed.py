@@ -45,6 +45,20 @@ INVALID_MODEL = HitReference("invalid-model")
 NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_missing"}
 """Families (kinds) of errors that rules about single nodes predict."""
 
+NODE_PROBLEMS: Mapping[str, str] = {
+    "no_kernel": "is not supported",
+    "no_op": "is not supported",
+    "no_import": "is in a domain that the model does not import",
+    "deprecated": "is deprecated at the imported opset",
+    "shape_inference": "fails shape or type inference",
+    "type": "has input or output types that the runtime rejects",
+    "attribute": "has attributes that the runtime rejects",
+    "arity": "has too few or too many inputs or outputs",
+}
+"""Family (kind) of a runtime's error text about a node -> what is wrong with the node, as a verb phrase."""
+DEFAULT_PROBLEM = "is rejected"
+"""Verb phrase for errors of other families, such as constants that a kernel cannot use."""
+
 MEMORY_FIX = "raise `memory-mib` in `[limits]` if this memory usage is acceptable"
 OPERATOR_FIX = "export with operators that all required runtimes support"
 DEFAULT_FIX = "change the part of the model that the runtime rejects"
@@ -129,10 +143,10 @@ def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> It
 
 def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
     stopping = [attempt for attempt in attempts if attempt.optimization in alone.explains]
-    verb = "is rejected" if alone.refusal.family == "constructor" else "is not supported"
+    problem = NODE_PROBLEMS.get(alone.refusal.family, DEFAULT_PROBLEM)
     return Hit(
         alone.place or subject.place,
-        f"does not load: `{alone.operator}` {verb} ({alone.words})",
+        f"does not load: `{alone.operator}` {problem} ({alone.words})",
         model=subject.model,
         node=alone.node,
         fix=alone.refusal.fix or DEFAULT_FIX,

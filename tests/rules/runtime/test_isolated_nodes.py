@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import pytest
 from msgspec import structs
 
 from onnxgate import rules
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import Failure
+from onnxgate.diagnostics.classification import failure_family
 from onnxgate.evidence.runtime import Attempt, AttemptCase, Interruption, IsolatedNode, ModelRuns, Refusal
 from onnxgate.evidence.support import NodeGroup, RefusedOperation
 from onnxgate.gate.results import resolution
@@ -172,12 +174,32 @@ def test_prediction_explains_an_error_of_another_node() -> None:
     ]
 
 
-def test_an_operator_that_is_supported_is_rejected() -> None:
-    """A kernel that rejects a value of a node, such as a divisor 0, supports its operator."""
-    failure = Failure(type="RuntimeException", text="Integer division by zero")
-    alone = structs.replace(
-        isolated_node("Div", "refused", "all", rule=""), refusal=Refusal(failure=failure, family="constructor")
-    )
-    found = summarize([runs(attempt("all", failure, "constructor"), alone=[alone])])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Could not find an implementation for Div(7) node with name 'div'", "is not supported"),
+        ("Fatal error: Div is not a registered function/op", "is not supported"),
+        ("No opset import for domain 'acme'", "is in a domain that the model does not import"),
+        ("Op registered for Div is deprecated in domain_version of 17", "is deprecated at the imported opset"),
+        ("Node (div) Op (Div) [ShapeInferenceError] Incompatible dimensions", "fails shape or type inference"),
+        ("Node (div) Op (Div) [TypeInferenceError] Input 0 has no type", "fails shape or type inference"),
+        (
+            "Type Error: Type parameter (T) of Optype (Div) bound to different types (tensor(float) and tensor(double)"
+            " in node (div).",
+            "has input or output types that the runtime rejects",
+        ),
+        ("Unrecognized attribute: foo for operator Div", "has attributes that the runtime rejects"),
+        ("Node (div) has input size 3 not in range [min=2, max=2].", "has too few or too many inputs or outputs"),
+        ("Integer division by zero", "is rejected"),
+        ("a text that no entry matches", "is rejected"),
+    ],
+)
+def test_only_what_the_runtime_lacks_is_not_supported(text: str, expected: str) -> None:
+    """No other release supports a node that contradicts the definition of its operator."""
+    family = failure_family(text)
+    failure = Failure(type="Fail", text=text)
+    refusal = Refusal(failure=failure, family=family)
+    alone = structs.replace(isolated_node("Div", "refused", "all", rule=""), refusal=refusal)
+    found = summarize([runs(attempt("all", failure, family), alone=[alone])])
 
-    assert found == [("load-failed", "does not load: `Div` is rejected (node `div`)", False)]
+    assert found == [("load-failed", f"does not load: `Div` {expected} (node `div`)", False)]
