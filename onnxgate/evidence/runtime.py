@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from onnxgate.core.findings import Place
+from onnxgate.core.findings import HitReference, Place
 from onnxgate.core.jobs import Failure
 
 
@@ -149,6 +149,7 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     alone: tuple[IsolatedNode, ...] = ()
     node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names
     drawn: dict[str, tuple[str, ...]] = {}  # unstable output -> random operators on which it depends
+    predicted_crashes: tuple[HitReference, ...] = ()  # predictions of the crash that ended the load
     unused_providers: tuple[str, ...] = ()  # requested providers that the session does not use
     unreached: tuple[UnreachedBranch, ...] = ()
 

@@ -13,7 +13,7 @@ import msgspec
 
 from onnxgate.core import jobs
 from onnxgate.core.errors import OPTIONAL_TARGET_HINT
-from onnxgate.core.findings import IncompleteCheck, Place, Stage
+from onnxgate.core.findings import HitReference, IncompleteCheck, Place, Stage
 from onnxgate.diagnostics import classification
 from onnxgate.diagnostics.catalogue.engines import find_text_limit
 from onnxgate.evidence.runtime import (
@@ -42,7 +42,7 @@ from onnxgate.support.matching.type_inference import infer_model_types
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onnxgate.support.matching.operations import TypedModel
+    from onnxgate.support.matching.operations import RefusedOperations, TypedModel
 
 NO_ISOLATED_NODES: Mapping[str, tuple[IsolatedNode, ...]] = {}
 CASE_PHASE = "case "
@@ -142,6 +142,14 @@ def collect_evidence(
         for runtime in named
     )
     return subjects, tuple(undone.values())
+
+
+def find_predicted_crashes(runs: ModelRuns, prediction: RefusedOperations | None) -> tuple[HitReference, ...]:
+    """Return the predictions that loading the model crashes the runtime with the signal with which it crashed."""
+    ends = [it.end for it in runs.attempts if it.outcome == "crashed"]
+    signals = {end.signal for end in ends if end.during == "load"}
+    gaps = [gap for gap, _ in prediction.gaps] if prediction is not None else []
+    return tuple(dict.fromkeys(HitReference(gap.rule, gap.problem) for gap in gaps if gap.signal in signals))
 
 
 def _drop_failed_probes(runs: Sequence[ObservedRun]) -> list[ObservedRun]:

@@ -53,6 +53,15 @@ def test_every_miss_is_confirmed_although_the_model_stops_at_the_first(small: Re
     assert ([], []) == (report["skipped"], report["undecided"])
 
 
+def test_a_predicted_crash_is_one_finding(small: Repository) -> None:
+    """A release that computes the node when it loads the model ends with the predicted signal."""
+    constants = "<int64[2] k = {4, 2}, int64[2] d = {0, 1}>"
+    body = f"g (int64[2] x) => (int64[2] y) {constants} {{ [div] q = Div (k, d) y = Add (x, q) }}"
+    report = with_model(small, body).report(status=1)
+
+    assert summarize(report) == [("attribute-unsupported", "div", BOTH, True)]
+
+
 def test_a_false_prediction_is_dropped_though_the_model_is_refused(small: Repository, tmp_path: Path) -> None:
     """The node of a false prediction loads alone; the other predictions are confirmed."""
     package = altered_package.mistaken(tmp_path / "package", "Abs", lambda _: None)

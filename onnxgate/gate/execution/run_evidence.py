@@ -67,6 +67,7 @@ class RunEvidence:
         runs, undone = runtime_stage.collect_evidence(
             model, [*ran, *started.crashes], started.sourced.eager or {}, predicted, nodes.alone, optional
         )
+        runs = tuple(self._add_predicted_crashes(run) for run in runs)
         fed = prepared.fed
         unread: tuple[IncompleteCheck, ...] = ()
         if Stage.RUNTIME in settings.stages:
@@ -93,6 +94,10 @@ class RunEvidence:
             skipped=(*nodes.skipped, *unread, *(it for it in undone if it.runtime in optional)),
         )
         return runs, step, nodes.answers
+
+    def _add_predicted_crashes(self, run: ModelRuns) -> ModelRuns:
+        prediction = self.started.prepared.runnable.predictions.get(run.runtime)
+        return msgspec.structs.replace(run, predicted_crashes=runtime_stage.find_predicted_crashes(run, prediction))
 
     def _add_unreached(self, runs: Sequence[ModelRuns], coverage: BranchCoverage) -> Iterator[ModelRuns]:
         """Add the branches that no case reached. Computed conditions are observed on the newest runtime."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.findings import Hit, Level, OnRuntime, explained_by
 from onnxgate.evidence.runtime import ModelRuns, is_avoided_crash, select_worst_attempts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, format_sizes, suggest_sizes
@@ -45,6 +45,7 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
         model=subject.model,
         fix=GUESSED_FIX if is_guessed else FIX,
         on=OnRuntime(subject.runtime, f"ends with {end.signal}{describe_level(attempts, subject)}"),
+        relations=explained_by(*subject.predicted_crashes),
         identity=case or end.during,
     )
 

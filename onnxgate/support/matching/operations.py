@@ -142,6 +142,7 @@ class SupportGap(msgspec.Struct, frozen=True):
     problem: str  # the same for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
     detail: str = ""  # verb phrase about the release: "implements `T` as `tensor(float)`"
     about: str = ""  # facts that distinguish problems of one operator and rule: "T=tensor(double)"
+    signal: str = ""  # signal with which the release ends when it loads the model; "" if it reports an error
 
 
 class NodeProblem(msgspec.Struct, frozen=True, eq=False):

@@ -148,12 +148,13 @@ def _find_shape_restriction(
 
 def _check_divisor(operation: Operation, name: str, release: str) -> SupportGap | str:
     """Return how a release fails because of a division of integers by a constant 0."""
-    problem, detail = f"`{name}` divides integers by a constant 0", "refuses the model"
+    problem, detail, signal = f"`{name}` divides integers by a constant 0", "refuses the model", ""
     if not is_release_within(release, _FIRST_THAT_CHECKS_DIVISORS, ""):
         if operation.traits.divides_by_zero == "input" or not _computes(operation, release):
             return f"the model may load, but the process crashes when `{operation.label}` divides by the constant 0"
-        detail = "ends with SIGFPE when the model is loaded"
-    return SupportGap("attribute-unsupported", problem, detail, about="divisor")
+        signal = "SIGFPE"
+        detail = f"ends with {signal} when the model is loaded"
+    return SupportGap("attribute-unsupported", problem, detail, about="divisor", signal=signal)
 
 
 def _computes(operation: Operation, release: str) -> bool:

@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 from onnxgate.core.errors import OPTIONAL_TARGET_HINT
-from onnxgate.core.findings import IncompleteCheck, Place, Stage
+from onnxgate.core.findings import HitReference, IncompleteCheck, Place, Stage
 from onnxgate.core.jobs import CaseResult, Completed, Crashed, Failure, LoadResult, Refused, TimedOut, Unavailable
 from onnxgate.evidence.runtime import Attempt, WrongShape
 from onnxgate.model.facts import ModelFacts
@@ -19,7 +19,8 @@ from onnxgate.model.reading.fact_extraction import read_value_infos
 from onnxgate.model.reading.view import ModelView
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.stages.runtime import collect_evidence, prepare_runs
+from onnxgate.stages.runtime import collect_evidence, find_predicted_crashes, prepare_runs
+from onnxgate.support.matching.operations import Operation, RefusedOperations, SupportGap
 from tests.harness.recorded_runs import CASES, NEW, OLD, case, done, ran, refused, run_model, saved
 
 RESHAPE = (
@@ -323,3 +324,19 @@ def test_optional_runtime_that_runs_is_judged(tmp_path: Path) -> None:
     (runs,), undone = collect_evidence(run_model(tmp_path), [ran(NEW, "all", done(), cases=())], {}, {}, {}, {NEW})
 
     assert ([attempt.outcome for attempt in runs.attempts], undone) == (["completed"], ())
+
+
+@pytest.mark.parametrize(
+    ("signal", "during", "expected"),
+    [("SIGFPE", "load", True), ("SIGSEGV", "load", False), ("SIGFPE", "case sizes batch=1", False)],
+)
+def test_predictions_of_a_crash(tmp_path: Path, signal: str, during: str, expected: bool) -> None:
+    """The process must end with the predicted signal while it loads the model."""
+    crashed = ran(NEW, "all", Crashed(signal=signal, during=during, log=""))
+    (runs,), _ = collect_evidence(run_model(tmp_path), [crashed], {}, {})
+    gaps = [SupportGap("attribute-unsupported", problem, signal=end) for problem, end in (("a", "SIGFPE"), ("b", ""))]
+    operation = Operation("ai.onnx", "Div", 17, 17, (), (), (), static=False)
+    prediction = RefusedOperations((), tuple((gap, operation) for gap in gaps))
+
+    assert find_predicted_crashes(runs, prediction) == (HitReference("attribute-unsupported", "a"),) * expected
+    assert find_predicted_crashes(runs, None) == ()

@@ -437,8 +437,8 @@ def test_constant_divided_by_zero(shape: str, values: str, expected: str) -> Non
     model = f'<ir_version: 8, opset_import: ["" : 17]> g {body}'
 
     assert [expected, "refused"] == [verdict(17, body, release) for release in ("1.24.4", "1.25.0")]
-    details = [it.miss.detail for it in prediction(model, "1.24.4").found if it.miss is not None]
-    assert ["ends with SIGFPE when the model is loaded"] * (expected == "refused") == details
+    gaps = [(it.miss.detail, it.miss.signal) for it in prediction(model, "1.24.4").found if it.miss is not None]
+    assert [("ends with SIGFPE when the model is loaded", "SIGFPE")] * (expected == "refused") == gaps
 
 
 def test_shape_in_an_attribute() -> None:
