@@ -101,7 +101,7 @@ def check_files(
     findings.sort(key=lambda finding: LEVELS.index(finding.level))
     outcome = msgspec.structs.replace(outcome, gathered=gathered, findings=tuple(findings))
     report = build_report(request, outcome, fail_on, drawn=drawn)
-    report = report if target is None else suggest_target_changes(report)
+    report = report if target is None else suggest_target_changes(report, gathered.judged)
     if target is None and (missing_data := describe_missing_data(models)):
         report = msgspec.structs.replace(report, remarks=(*report.remarks, missing_data))
     ranges = (

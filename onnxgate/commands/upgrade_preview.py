@@ -141,7 +141,8 @@ def _is_decided(finding: Finding, after: Report, come: set[str]) -> bool:
 
 
 def _run_gate(request: GateRequest, fail_on: FailOn) -> Report:
-    report = suggest_target_changes(build_report(request, pipeline.run(request), fail_on))
+    outcome = pipeline.run(request)
+    report = suggest_target_changes(build_report(request, outcome, fail_on), outcome.gathered.judged)
     return altered(report, counts={**report.counts, "reused": 0})
 
 

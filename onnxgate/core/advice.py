@@ -15,6 +15,7 @@ class Action(msgspec.Struct, frozen=True, tag=True):
     """A change to the model or its export."""
 
     text: str  # "export at opset 18"
+    everywhere: bool = False  # every release needs the change, so that no other target is suggested
 
 
 class ConfigEdit(msgspec.Struct, frozen=True, tag=True):
@@ -34,11 +35,14 @@ class Repair(msgspec.Struct, frozen=True, tag=True):
     manual: str = ""  # the same change without `onnxgate fix`; "" if the other ways suffice
 
 
-CORRECT_CONSTANT = "correct the constant input"
-"""Start of the advice about a node that no release can compute, so that no other release is suggested."""
 Way = Action | ConfigEdit | Repair
 Advice = str | tuple[Way, ...]
 """Ways out of a problem, best first; a text if it does not depend on the config."""
+
+
+def correct_constant(operator: str) -> Advice:
+    """Return the advice about a node that no release can compute, because a constant input is wrong."""
+    return (Action(f"correct the constant input of `{operator}`, and export the model again", everywhere=True),)
 
 
 def render_advice(advice: Advice) -> str:

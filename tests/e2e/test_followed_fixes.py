@@ -21,6 +21,12 @@ CEIL_POOL = """<ir_version: 8, opset_import: ["" : 19]> g (float[1, 1, 6, 6] x) 
     { y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], ceil_mode = 1,
         count_include_pad = 1>(x) }"""
 
+UNREACHED = """g (float[1] x) => (float[1] y) <float limit = {1.5}, float[4] k = {0, 1, 2, 3}, int64[1] wrong = {9}> {
+    r = ReduceSum<keepdims = 0>(x) s = Sin(r) c = Greater(s, limit)
+    b = If(c) <then_branch = t () => (float[1] z) { z = Gather(k, wrong) },
+               else_branch = e () => (float[1] o) { o = Neg(x) }>
+    y = Add(x, b) }"""
+
 
 def find_fix(repository: Repository, status: int) -> tuple[str, str]:
     """Return the rule and the fix of the only finding."""
@@ -34,10 +40,12 @@ def quote(fix: str, key: str) -> str:
     return str(setting)
 
 
-def configure(repository: Repository, setting: str, runtime: str = "onnxruntime>=1.18,<1.20") -> None:
+def configure(
+    repository: Repository, setting: str, runtime: str = "onnxruntime>=1.18,<1.20", select: str = "minors"
+) -> None:
     """Write a config with one setting of the model."""
     entry = f'[[model]]\npath = "models/small.onnx"\n{setting}\n' if setting else ""
-    target = f'[targets.server]\nruntime = "{runtime}"\n'
+    target = f'[targets.server]\nruntime = "{runtime}"\nselect = "{select}"\n'
     repository.write("onnxgate.toml", f'models = ["models/*.onnx"]\n\n{target}\n{entry}')
     repository.run("lock")
 
@@ -109,3 +117,18 @@ def test_an_engine_that_does_not_support_the_model(small: Repository) -> None:
         'export with operators that all required runtimes support, or set `targets = ["server"]` for the model',
     )
     assert small.report(*CHECK)["findings"] == []
+
+
+def test_a_wrong_constant_in_a_branch_that_does_not_run(small: Repository) -> None:
+    """Newer releases load the model, but would fail when they run the branch; the target is not narrowed to them."""
+    write(small.folder / "models" / "small.onnx", parse(UNREACHED))
+    configure(small, "", "onnxruntime>=1.18,<1.32", "bounds")
+    report = small.report("--stage", "support,runtime", "--against", "none", status=1)
+
+    assert [(it["rule"], it["runtimes"], it["fix"]) for it in report["findings"] if it["level"] == "error"] == [
+        (
+            "attribute-unsupported",
+            ["onnxruntime 1.18.1"],
+            "correct the constant input of `Gather`, and export the model again",
+        )
+    ]

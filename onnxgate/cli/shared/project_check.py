@@ -285,7 +285,8 @@ def _check_project(
         report = build_shard_report(gate_request, outcome, share, options.fail_on, drawn=drawn)
     excluded = project.describe_excluded(paths, base=options.start)
     remarks = tuple(sorted({*report.remarks, *excluded}))
-    report = msgspec.structs.replace(suggest_target_changes(report), remarks=remarks, checkout=_report_checkout())
+    report = suggest_target_changes(report, outcome.gathered.judged)
+    report = msgspec.structs.replace(report, remarks=remarks, checkout=_report_checkout())
     report = seal_report(report)
     if meter is not None:
         from onnxgate.gate.sharding.plan import save_measured_costs

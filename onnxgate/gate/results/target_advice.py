@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
-from onnxgate.core.advice import CORRECT_CONSTANT
-from onnxgate.core.findings import Stage, runtime_sort_key, version_sort_key
+from onnxgate.core.advice import Action
+from onnxgate.core.findings import RuleHit, Stage, assign_fingerprints, runtime_sort_key, version_sort_key
 from onnxgate.core.report import Cell, Finding, Report
 from onnxgate.core.text import join_phrases
 
@@ -23,13 +23,14 @@ MAX_EXCLUDED = 2
 """Maximum number of releases that are excluded from a target; for more, the target is narrowed."""
 
 
-def suggest_target_changes(report: Report) -> Report:
+def suggest_target_changes(report: Report, judged: Sequence[RuleHit]) -> Report:
     """Return the report with changes to the target added to the fixes of findings that concern only some releases.
 
-    After the change, the model has no other error that depends on the release. If a constant of the model is wrong, no
-    change is suggested. For warnings, whose cause may be the user's own inputs, the first release without the problem
-    must be known.
+    `judged` are the hits of the check. After the change, the model has no other error that depends on the release. If
+    the fix is needed on every release, no change is suggested. For warnings, whose cause may be the user's own inputs,
+    the first release without the problem must be known.
     """
+    inherent = {it.fingerprint for it in assign_fingerprints(judged) if _is_fix_needed_everywhere(it)}
     cells: dict[str, list[Cell]] = {}
     gaps = {(it.model, runtime) for it in report.findings if it.rule == GAP_RULE for runtime in it.runtimes}
     for cell in report.cells:
@@ -43,23 +44,30 @@ def suggest_target_changes(report: Report) -> Report:
     targets: dict[str, set[str]] = {}
     for runtime in report.runtimes:
         targets.setdefault(runtime.target, set()).add(f"{runtime.engine} {runtime.version}")
-    findings = (_complete_fix(it, errors.get(it.model, ()), cells.get(it.model, ()), targets) for it in report.findings)
+    findings = (
+        _complete_fix(it, errors.get(it.model, ()), cells.get(it.model, ()), targets, inherent)
+        for it in report.findings
+    )
     return msgspec.structs.replace(report, findings=tuple(findings))
 
 
 def _complete_fix(
-    finding: Finding, errors: Sequence[Finding], cells: Sequence[Cell], targets: Mapping[str, Set[str]]
+    finding: Finding,
+    errors: Sequence[Finding],
+    cells: Sequence[Cell],
+    targets: Mapping[str, Set[str]],
+    inherent: Set[str],
 ) -> Finding:
     engines = {name.partition(" ")[0] for name in finding.runtimes}
     is_concerned = finding.level == "error" or (finding.level == "warning" and finding.works_since)
-    if len(engines) != 1 or not is_concerned or _is_about_constant(finding) or finding.stage not in STAGES:
+    if len(engines) != 1 or not is_concerned or finding.stage not in STAGES or finding.fingerprint in inherent:
         return finding
     own = sorted(
         (it for it in cells if it.runtime.partition(" ")[0] in engines), key=lambda it: runtime_sort_key(it.runtime)
     )
     names = {cell.runtime for cell in own}
     concerned = [(it, names.intersection(it.runtimes)) for it in errors]
-    causes = [finding, *(it for it, shared in concerned if shared and (shared < names or _is_about_constant(it)))]
+    causes = [finding, *(it for it, shared in concerned if shared and (shared < names or it.fingerprint in inherent))]
     everywhere = [it for it in errors if it.stage in STAGES and names <= set(it.runtimes)]
     others = _find_other_targets(finding, {cell.runtime for cell in cells}, targets)
     change = "".join(_find_target_change(finding, causes, everywhere, own, fails_entirely=bool(others)))
@@ -72,9 +80,11 @@ def _complete_fix(
     return msgspec.structs.replace(finding, fix=", or ".join(filter(None, ways)))
 
 
-def _is_about_constant(finding: Finding) -> bool:
-    """Return whether a constant of the model is wrong, so that a release without the finding fails when it runs."""
-    return finding.fix.startswith(CORRECT_CONSTANT)
+def _is_fix_needed_everywhere(judged: RuleHit) -> bool:
+    """Return whether the finding of a hit has a fix that releases without the finding need as well."""
+    fix = judged.hit.fix
+    is_reported = not judged.silent and not isinstance(fix, str)
+    return is_reported and any(isinstance(way, Action) and way.everywhere for way in fix)
 
 
 def _find_other_targets(finding: Finding, required: Set[str], targets: Mapping[str, Set[str]]) -> dict[str, Set[str]]:

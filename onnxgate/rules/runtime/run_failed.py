@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.advice import CORRECT_CONSTANT
+from onnxgate.core.advice import Advice, correct_constant
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
 from onnxgate.core.text import join_quoted
 from onnxgate.evidence.runtime import ModelRuns, WrongConstant
@@ -59,9 +59,9 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     )
 
 
-def _suggest_fix(origin: str, memory: str, wrong: WrongConstant | None) -> str:
+def _suggest_fix(origin: str, memory: str, wrong: WrongConstant | None) -> Advice:
     if wrong is not None:
-        return f"{CORRECT_CONSTANT} of `{wrong.operator}`, and export the model again"
+        return correct_constant(wrong.operator)
     if memory:
         return "raise `memory-mib` in `[limits]` if this memory usage is acceptable"
     if origin == "generated":

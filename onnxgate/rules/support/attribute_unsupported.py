@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.advice import CORRECT_CONSTANT
+from onnxgate.core.advice import Advice, correct_constant
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.support import OPSET_RULES, RefusedOperation
 from onnxgate.rules.definition import rule
@@ -26,10 +26,10 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     - export at an opset that defines the attribute, or
     - use other operators.
     """
-    fix = {
+    fixes: dict[str, Advice] = {
         "omitted axes": f"set `axes` of `{subject.operator}`, for example with `squeeze(dim)` in PyTorch",
-        "shape": "correct the constant or its shape",
-        "constants": f"{CORRECT_CONSTANT} of `{subject.operator}`, and export the model again",
-        "divisor": f"{CORRECT_CONSTANT} of `{subject.operator}`, and export the model again",
-    }.get(subject.about, "export the model with the attributes and inputs that the imported opset defines")
+        "constants": correct_constant(subject.operator),
+        "divisor": correct_constant(subject.operator),
+    }
+    fix = fixes.get(subject.about, "export the model with the attributes and inputs that the imported opset defines")
     yield from create_refusal_hits(subject, "attribute-unsupported", fix, causes=OPSET_RULES)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from onnxgate.core.advice import Action, Advice
 from onnxgate.core.findings import Place
 from onnxgate.evidence.support import NodeGroup, RefusedOperation
 from onnxgate.rules.support.attribute_unsupported import attribute_unsupported
+
+CORRECTION = (Action("correct the constant input of `Gather`, and export the model again", everywhere=True),)
 
 
 @pytest.mark.parametrize(
     ("about", "expected"),
     [
-        ("constants", "correct the constant input of `Gather`, and export the model again"),
-        ("divisor", "correct the constant input of `Gather`, and export the model again"),
+        ("constants", CORRECTION),
+        ("divisor", CORRECTION),
         ("axis", "export the model with the attributes and inputs that the imported opset defines"),
     ],
 )
-def test_fix_of_a_wrong_constant(about: str, expected: str) -> None:
+def test_fix_of_a_wrong_constant(about: str, expected: Advice) -> None:
     """An opset does not define the values of constants."""
     subject = RefusedOperation(
         rule="attribute-unsupported",

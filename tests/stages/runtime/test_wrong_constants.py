@@ -8,6 +8,7 @@ import msgspec
 import onnx.parser
 import pytest
 
+from onnxgate.core.advice import correct_constant
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.runtime import ModelRuns, is_unusable
@@ -72,7 +73,7 @@ def test_wrong_constants_are_an_error_of_the_model() -> None:
     assert hit.message == (
         "loads but fails to run because the index 9 is out of range for 4 elements (`Gather`, the node that makes `z`)"
     )
-    assert hit.fix == "correct the constant input of `Gather`, and export the model again"
+    assert hit.fix == correct_constant("Gather")
 
 
 def test_values_that_were_guessed_for_a_branch_may_be_invalid() -> None:
