@@ -76,6 +76,7 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
     signal: str = ""
     during: str = ""
     limit_s: float = 0.0
+    wrong_constant: WrongConstant | None = None  # constant inputs of the node that caused the crash
 
 
 class OutputFaults(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +26,6 @@ from onnxgate.evidence.runtime import (
     OutputFaults,
     Refusal,
     UnsupportedOperator,
-    WrongConstant,
 )
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.numeric_traits import find_random_outputs
@@ -37,12 +37,12 @@ from onnxgate.project.engines import engine_family
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.protocol import INVALID_ANSWER
 from onnxgate.stages.output_shapes import DeclaredOutputs, find_read_outputs, read_declared_outputs
-from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.stages.wrong_constants import add_wrong_constants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onnxgate.support.matching.operations import RefusedOperations, TypedModel
+    from onnxgate.support.matching.operations import RefusedOperations
 
 NO_ISOLATED_NODES: Mapping[str, tuple[IsolatedNode, ...]] = {}
 CASE_PHASE = "case "
@@ -136,7 +136,7 @@ def collect_evidence(
         runtime: lacking for runtime, own in attempts.items() if (lacking := _find_missing_locale(model, runtime, own))
     }
     named = _share_node_names({runtime: own for runtime, own in attempts.items() if runtime not in undone})
-    named = _add_wrong_constants(named, model)
+    named = add_wrong_constants(named, model.view, partial(find_source_line, root=model.root, folder=model.folder))
     subjects = tuple(
         _create_model_runs(model, runtime, named, predicted.get(runtime, ()), alone.get(runtime, ()))
         for runtime in named
@@ -402,55 +402,6 @@ def _share_node_names(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, li
         return msgspec.structs.replace(attempt, refusal=refusal)
 
     return {runtime: [*map(add_name, own)] for runtime, own in attempts.items()}
-
-
-def _add_wrong_constants(attempts: Mapping[str, list[Attempt]], model: ExecutedModel) -> dict[str, list[Attempt]]:
-    """Add to each failed run the constant inputs because of which the node that failed cannot be computed."""
-    texts = {
-        attempt.refusal.failure.text
-        for attempt in itertools.chain.from_iterable(attempts.values())
-        if attempt.outcome == "run-refused" and attempt.refusal.failure is not None
-    }
-    running = {text: found for text in texts if (found := classification.find_running_node(text)) is not None}
-    typed = infer_model_types(model.view) if running else None
-    if typed is None or not any(node.operation.traits.constant_fault for node in typed.kinds):
-        return dict(attempts)
-    wrong = {text: _find_wrong_constant(typed, *found, model) for text, found in running.items()}
-
-    def add(attempt: Attempt) -> Attempt:
-        text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
-        if attempt.outcome != "run-refused" or wrong.get(text) is None:
-            return attempt
-        refusal = msgspec.structs.replace(attempt.refusal, wrong_constant=wrong[text])
-        return msgspec.structs.replace(attempt, refusal=refusal)
-
-    return {runtime: [*map(add, own)] for runtime, own in attempts.items()}
-
-
-def _find_wrong_constant(typed: TypedModel, operator: str, name: str, model: ExecutedModel) -> WrongConstant | None:
-    """Return the node with wrong constants that failed; None if another node may have failed.
-
-    Nodes in branches may not have run, so that the name must distinguish them from nodes with valid constants. The
-    runtime puts a prefix before the names of nodes in local functions.
-    """
-    nodes = [
-        node
-        for node in typed.all_nodes()
-        if node.operation.name == operator and (name in ("", node.name) or (node.within and name.endswith(node.name)))
-    ]
-    faulty = [node for node in nodes if node.operation.traits.constant_fault]
-    certain = faulty if len(faulty) == len(nodes) else [node for node in faulty if node in typed.nodes]
-    if not certain:
-        return None
-    first = certain[0]
-    output = next(filter(None, first.proto.output), "")
-    return WrongConstant(
-        operator=operator,
-        words=describe_nodes(first.name, output, function=first.within),
-        fault=first.operation.traits.constant_fault,
-        node=first.name,
-        place=find_source_line(first.proto, model.root, model.folder),
-    )
 
 
 def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:

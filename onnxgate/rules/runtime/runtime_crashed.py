@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.advice import correct_constant
 from onnxgate.core.findings import Hit, Level, OnRuntime, explained_by
 from onnxgate.evidence.runtime import ModelRuns, is_avoided_crash, select_worst_attempts
 from onnxgate.rules.definition import rule
@@ -24,6 +25,7 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
 
     ## What to do
     - Export the model without the operation that crashes, or change the target as the finding suggests.
+    - If the finding names a wrong constant, correct it: other releases refuse the model or crash as well.
     - Report the crash to the project that develops the runtime.
     - If onnxgate guessed the size of an axis, and the model is only used with other sizes, set `sizes`.
 
@@ -37,13 +39,16 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     if attempts[0].outcome != "crashed":
         return
     end, case = attempts[0].end, attempts[0].case.name
+    wrong = end.wrong_constant
+    because = f" because {wrong.fault} (`{wrong.operator}`, {wrong.words})" if wrong is not None else ""
     is_guessed = bool(attempts[0].case.guessed) and attempts[0].source in ("none", "failed")
     phase = "when loaded" if end.during == "load" else f"during {end.during}"
     yield Hit(
-        subject.place,
-        f"crashes the runtime {f'when run with `{case}`' if case else phase}",
+        (wrong.place if wrong is not None else None) or subject.place,
+        f"crashes the runtime {f'when run with `{case}`' if case else phase}{because}",
         model=subject.model,
-        fix=GUESSED_FIX if is_guessed else FIX,
+        node=wrong.node if wrong is not None else "",
+        fix=correct_constant(wrong.operator) if wrong is not None else GUESSED_FIX if is_guessed else FIX,
         on=OnRuntime(subject.runtime, f"ends with {end.signal}{describe_level(attempts, subject)}"),
         relations=explained_by(*subject.predicted_crashes),
         identity=case or end.during,

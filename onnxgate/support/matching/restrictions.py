@@ -85,6 +85,8 @@ They end when the model is loaded if they compute the node then, else when the n
 with stored, computed and replaceable divisors, loaded on 1.24.4 to 1.32.0; of 8 types and 3 sizes with stored, computed
 and replaceable dividends, run on 1.18.1, 1.24.4 and 1.31.1.
 """
+DIVISION_SIGNAL = "SIGFPE"
+"""Signal with which older releases end if they divide an integer by 0."""
 _OF_AXIS, _OF_AXIS_SINCE = ("ArgMax", "ArgMin"), 11
 
 
@@ -152,7 +154,7 @@ def _check_divisor(operation: Operation, name: str, release: str) -> SupportGap 
     if not is_release_within(release, _FIRST_THAT_CHECKS_DIVISORS, ""):
         if operation.traits.divides_by_zero == "input" or not _computes(operation, release):
             return f"the model may load, but the process crashes when `{operation.label}` divides by the constant 0"
-        signal = "SIGFPE"
+        signal = DIVISION_SIGNAL
         detail = f"ends with {signal} when the model is loaded"
     return SupportGap("attribute-unsupported", problem, detail, about="divisor", signal=signal)
 

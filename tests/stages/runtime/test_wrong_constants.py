@@ -1,4 +1,4 @@
-"""Runs that fail at a node whose constant inputs are wrong: the inputs of the model are not the cause."""
+"""Runs that fail or crash at a node whose constant inputs are wrong: the model's inputs are not the cause."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 
 from onnxgate.core.advice import correct_constant
 from onnxgate.core.findings import Place
-from onnxgate.core.jobs import InputCase
+from onnxgate.core.jobs import Crashed, InputCase
 from onnxgate.evidence.runtime import ModelRuns, is_unusable
 from onnxgate.model.reading.view import ModelView
 from onnxgate.rules.runtime.inputs_unusable import inputs_unusable
 from onnxgate.rules.runtime.run_failed import run_failed
+from onnxgate.rules.runtime.runtime_crashed import runtime_crashed
 from onnxgate.stages.runtime import ExecutedModel, collect_evidence
 from tests.harness.recorded_runs import PLACE, done, ran, refused
 
@@ -95,3 +96,48 @@ def test_place_of_wrong_constants() -> None:
     (hit,) = run_failed.judge(msgspec.structs.replace(runs, attempts=attempts))
 
     assert Place("build.py", 3) == hit.place
+
+
+IN_MAIN_GRAPH = "(int64[2] x) => (int64[2] y) <int64[2] d = {0, 1}> { a = Neg (x) [own] y = Div (a, d) }"
+NOT_ALWAYS = """(int64[2] x, bool c) => (int64[2] y) <int64[2] d = {0, 1}> {
+    y = If (c) <then_branch = t () => (int64[2] z) { z = Div (x, d) },
+                else_branch = e () => (int64[2] o) { o = Neg (x) }> }"""
+
+
+def crash(graph: str, signal: str, during: str = "case generated inputs") -> ModelRuns:
+    """Return the runs of a model that crashes."""
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> g {graph}')
+    executed = ExecutedModel("m.onnx", PLACE, ModelView(model), Path(), Path())
+    case = InputCase(name="generated inputs", origin="generated", inputs={})
+    crashed = Crashed(signal=signal, during=during, log="")
+    (runs,), _ = collect_evidence(executed, [ran("onnxruntime 1.18.1", "all", crashed, (case,))], {}, {})
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("graph", "signal", "expected"),
+    [
+        (IN_MAIN_GRAPH, "SIGFPE", True),
+        (IN_MAIN_GRAPH, "SIGSEGV", False),
+        (IN_MAIN_GRAPH.replace("{0, 1}", "{2, 1}"), "SIGFPE", False),
+        (NOT_ALWAYS, "SIGFPE", False),
+    ],
+)
+def test_a_division_by_zero_crashes(graph: str, signal: str, expected: bool) -> None:
+    """The node must run with all inputs, because a computed divisor of another node may be the cause."""
+    wrong = crash(graph, signal).attempts[0].end.wrong_constant
+
+    assert expected == (wrong is not None)
+
+
+@pytest.mark.parametrize(
+    ("during", "phase"), [("case generated inputs", "run with `generated inputs`"), ("load", "loaded")]
+)
+def test_a_crash_because_of_a_constant_is_an_error_of_the_model(during: str, phase: str) -> None:
+    """The finding names the node, and does not suggest reporting the crash."""
+    (hit,) = runtime_crashed.judge(crash(IN_MAIN_GRAPH, "SIGFPE", during))
+
+    assert hit.message == (
+        f"crashes the runtime when {phase} because integers are divided by a constant 0 (`Div`, node `own`)"
+    )
+    assert (hit.node, hit.fix) == ("own", correct_constant("Div"))

@@ -1,0 +1,93 @@
+"""Find the constant inputs because of which a node cannot be computed, if they explain a failed or crashed run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onnxgate.core.findings import Place
+from onnxgate.diagnostics import classification
+from onnxgate.evidence.runtime import Attempt, WrongConstant
+from onnxgate.model.reading.view import ModelView
+from onnxgate.model.subgraphs.node_context import describe_nodes
+from onnxgate.support.matching.restrictions import DIVISION_SIGNAL
+from onnxgate.support.matching.type_inference import infer_model_types
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+    from onnxgate.support.matching.operations import TypedModel, TypedNode
+
+FindSourceLine = Callable[["NodeProto"], Place | None]
+"""Function that returns the line of source code that created a node; None if it is unknown."""
+
+
+def add_wrong_constants(
+    attempts: Mapping[str, list[Attempt]], model: ModelView, find_line: FindSourceLine
+) -> dict[str, list[Attempt]]:
+    """Add to each failed or crashed run the constant inputs because of which a node cannot be computed."""
+    every = list(itertools.chain.from_iterable(attempts.values()))
+    failures = (it.refusal.failure for it in every if it.outcome == "run-refused")
+    texts = {failure.text for failure in failures if failure is not None}
+    running = {text: found for text in texts if (found := classification.find_running_node(text)) is not None}
+    if not running and not any(map(_ends_at_division, every)):
+        return dict(attempts)
+    typed = infer_model_types(model)
+    traits = [node.operation.traits for node in typed.kinds]
+    if not any(it.constant_fault or it.divides_by_zero for it in traits):
+        return dict(attempts)
+    wrong = {text: _find_failed_node(typed, *found, find_line) for text, found in running.items()}
+    division = _find_division(typed, find_line)
+
+    def add(attempt: Attempt) -> Attempt:
+        if _ends_at_division(attempt):
+            return msgspec.structs.replace(attempt, end=msgspec.structs.replace(attempt.end, wrong_constant=division))
+        text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
+        if attempt.outcome != "run-refused" or wrong.get(text) is None:
+            return attempt
+        refusal = msgspec.structs.replace(attempt.refusal, wrong_constant=wrong[text])
+        return msgspec.structs.replace(attempt, refusal=refusal)
+
+    return {runtime: [*map(add, own)] for runtime, own in attempts.items()}
+
+
+def _ends_at_division(attempt: Attempt) -> bool:
+    return attempt.outcome == "crashed" and attempt.end.signal == DIVISION_SIGNAL
+
+
+def _find_failed_node(typed: TypedModel, operator: str, name: str, find_line: FindSourceLine) -> WrongConstant | None:
+    """Return the node with wrong constants that failed; None if another node may have failed.
+
+    Nodes in branches may not have run, so that the name must distinguish them from nodes with valid constants. The
+    runtime puts a prefix before the names of nodes in local functions.
+    """
+    nodes = [
+        node
+        for node in typed.all_nodes()
+        if node.operation.name == operator and (name in ("", node.name) or (node.within and name.endswith(node.name)))
+    ]
+    faulty = [node for node in nodes if node.operation.traits.constant_fault]
+    certain = faulty if len(faulty) == len(nodes) else [node for node in faulty if node in typed.nodes]
+    if not certain:
+        return None
+    return _describe_node(certain[0], certain[0].operation.traits.constant_fault, find_line)
+
+
+def _find_division(typed: TypedModel, find_line: FindSourceLine) -> WrongConstant | None:
+    """Return the first node of the main graph, so that it runs with all inputs, that divides by a constant 0."""
+    first = next((node for node in typed.nodes if node.operation.traits.divides_by_zero), None)
+    return _describe_node(first, "integers are divided by a constant 0", find_line) if first is not None else None
+
+
+def _describe_node(node: TypedNode, fault: str, find_line: FindSourceLine) -> WrongConstant:
+    output = next(filter(None, node.proto.output), "")
+    return WrongConstant(
+        operator=node.operation.name,
+        words=describe_nodes(node.name, output, function=node.within),
+        fault=fault,
+        node=node.name,
+        place=find_line(node.proto),
+    )
