@@ -173,9 +173,15 @@ def failure_family(text: str) -> str:
 
 
 def describe_meaning(text: str) -> str:
-    """Return what an error text means, as one clause; "" if it is unknown or only a general entry matches."""
+    """Return what an error text means, as one clause; "" if it is unknown or only a general entry matches.
+
+    It is also "" if the text states its meaning, and is short enough to be shown in full.
+    """
     diagnosis = classify(text)
-    return "" if diagnosis is None or diagnosis.entry.general else diagnosis.means
+    if diagnosis is None or diagnosis.entry.general:
+        return ""
+    is_shown = not shorten_failure(Failure(type="", text=text)).endswith(ELLIPSIS)
+    return "" if diagnosis.entry.self_explanatory and is_shown else diagnosis.means
 
 
 def describe_fix(text: str) -> str:
@@ -235,6 +241,7 @@ def find_missing_locale(text: str) -> str | None:
 
 
 MAX_FAILURE_LENGTH = 200
+ELLIPSIS = "…"
 
 _PREFIXES = (
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S.*? failed: ?|\{\w+\.(?:cc|h):\d+\} |\w+\.(?:cc|h):\d+ "
@@ -261,4 +268,4 @@ def shorten_failure(failure: Failure | None) -> str:
     while replaced:
         text, replaced = re.subn(_PREFIXES, "", text)
     text = re.sub(_CONDITION, "", text)
-    return text if len(text) <= MAX_FAILURE_LENGTH else text[: MAX_FAILURE_LENGTH - 1] + "…"
+    return text if len(text) <= MAX_FAILURE_LENGTH else text[: MAX_FAILURE_LENGTH - 1] + ELLIPSIS

@@ -6,6 +6,7 @@ import pytest
 
 from onnxgate.diagnostics.classification import (
     classify,
+    describe_meaning,
     failure_family,
     find_missing_operator,
     find_node_name,
@@ -226,3 +227,20 @@ def test_fix_for_a_release_without_wheel(release: str, expected: str) -> None:
 
     assert known is not None
     assert known.fix.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Node (n) Op (MatMul) [ShapeInferenceError] Incompatible dimensions", ""),
+        (
+            f"In Node, {'x' * 200}, Error Unrecognized attribute: foo for operator Gelu",
+            "`Gelu` has no attribute `foo` at the imported opset",
+        ),
+        ("Node (n) has input size 1 not in range [min=2, max=2].", "a node has 1 input; its operator takes 2"),
+        ("a text that no entry matches", ""),
+    ],
+)
+def test_meaning_is_not_repeated(text: str, expected: str) -> None:
+    """A text that states its meaning needs no explanation, unless it is too long to be shown in full."""
+    assert expected == describe_meaning(text)
