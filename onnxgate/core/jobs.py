@@ -227,10 +227,11 @@ class Failure(Message, frozen=True, kw_only=True):
 class SourceSelection(Message, frozen=True, kw_only=True):
     """Absolute .npy paths of the items that the source selected by their scores, as an ONNX operator does."""
 
-    operator: Literal["TopK", "NonMaxSuppression", "ArgMax", "ArgMin"]
+    operator: Literal["TopK", "NonMaxSuppression", "ArgMax"]  # `ArgMin` is `ArgMax` with the lowest scores
     scores: str  # of the selected items; of `NonMaxSuppression`, of all boxes
-    indices: str  # selected items; of `ArgMax` and `ArgMin`, with the axis that the operator reduces
+    indices: str  # selected items; of `ArgMax`, with the axis that the operator reduces
     boxes: str = ""  # `NonMaxSuppression`: (boxes, 4)
+    largest: bool = True  # whether the highest scores are selected
 
 
 class CaseResult(Message, frozen=True, kw_only=True):

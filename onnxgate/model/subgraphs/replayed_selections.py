@@ -28,14 +28,15 @@ MIN_OPSET_OF_AXES_INPUT = 13
 class ReplayedSelection:
     """A node whose indices are an input of the model. Its scores and boxes are outputs of the model."""
 
-    operator: Literal["TopK", "NonMaxSuppression", "ArgMax", "ArgMin"]
+    operator: Literal["TopK", "NonMaxSuppression", "ArgMax"]  # `ArgMin` is `ArgMax` with the lowest scores
     scores: str  # the value that contains all scores
     indices: str  # the indices that the node selects in the unmodified model
     replayed: str  # input with the indices; for `ArgMax` with the reduced axis
     values: str  # the scores at these indices; for `NonMaxSuppression` all scores
-    own: str  # the highest scores, as the node selects them; not for `NonMaxSuppression`
+    own: str  # the highest or lowest scores, as the node selects them; not for `NonMaxSuppression`
     axis: int = -1
-    keepdims: bool = True  # `ArgMax` and `ArgMin`: whether the indices have the reduced axis
+    keepdims: bool = True  # `ArgMax`: whether the indices have the reduced axis
+    largest: bool = True  # whether the node selects the highest scores
     boxes: str = ""  # `NonMaxSuppression`: the value that contains all boxes
     flat_boxes: str = ""  # the boxes with the shape (boxes, 4)
     limits: tuple[str, ...] = ()  # `NonMaxSuppression`: values with the number of boxes and the thresholds
@@ -76,11 +77,13 @@ def _describe_selection(node: NodeProto, number: int) -> ReplayedSelection | Non
     replayed = f"onnxgate:replayed {number}"
     match node.op_type:
         case "TopK" if node.output[1:] and node.output[1]:
-            axis = _read_int(node, "axis", -1)
-            return ReplayedSelection("TopK", node.input[0], node.output[1], replayed, values, own, axis)
+            axis, largest = _read_int(node, "axis", -1), bool(_read_int(node, "largest", 1))
+            scores, indices = node.input[0], node.output[1]
+            return ReplayedSelection("TopK", scores, indices, replayed, values, own, axis, largest=largest)
         case "ArgMax" | "ArgMin" as operator:
             axis, keepdims = _read_int(node, "axis", 0), bool(_read_int(node, "keepdims", 1))
-            return ReplayedSelection(operator, node.input[0], node.output[0], replayed, values, own, axis, keepdims)
+            scores, indices, largest = node.input[0], node.output[0], operator == "ArgMax"
+            return ReplayedSelection("ArgMax", scores, indices, replayed, values, own, axis, keepdims, largest)
         case "NonMaxSuppression" if not _read_int(node, "center_point_box", 0):
             boxes, scores, *limits = node.input
             return ReplayedSelection(

@@ -172,6 +172,8 @@ def describe_first_values(comparison: Comparison) -> str:
         return ""
     inputs = f"differ by at most {first.before_share:.1g} times their largest value" if first.before else "are equal"
     output = f"differs by {first.value:.2g} (relative to its largest value: {first.share:.1g})"
+    if any(it.metric == "differing items" and it.compared == first.output for it in find_mismatches(comparison)):
+        return f"; the node's inputs {inputs}, but its output `{first.output}` lists other items"
     if math.isfinite(first.value) and not math.isfinite(first.share):
         output = f"differs from 0 by {first.value:.2g}"
     elif not math.isfinite(first.share):

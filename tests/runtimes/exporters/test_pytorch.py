@@ -847,7 +847,10 @@ def test_eager_only(project: Asker) -> None:
 
 
 def test_selections_are_recorded(project: Asker) -> None:
-    """With `selections`, the items that the source selects are returned, in the order of execution."""
+    """With `selections`, the items that the source selects are returned, in the order of execution.
+
+    `largest` says whether they have the highest scores, or are sorted from the highest to the lowest.
+    """
     project.write(
         "ranked.py",
         """
@@ -856,6 +859,7 @@ def test_selections_are_recorded(project: Asker) -> None:
         class Ranked(torch.nn.Module):
             def forward(self, x):
                 best = torch.topk(x, 2).indices
+                worst = torch.topk(x, 1, largest=False), torch.sort(x, descending=True), x.min(dim=0)
                 x = x + x.max() + x.max(dim=0).values + torch.max(best.sum(), best.sum())
                 return x[torch.argsort(x)][best] + torch.argmin(x)
 
@@ -867,11 +871,17 @@ def test_selections_are_recorded(project: Asker) -> None:
     selections = result["eager"][0]["selections"]
 
     assert [output.tolist() for output in outputs(result, "eager", 0)] == [[10.0, 12.0]]
-    assert [(it["operator"], np.load(it["scores"]).tolist(), np.load(it["indices"]).tolist()) for it in selections] == [
-        ("TopK", [3.0, 2.0], [0, 2]),
-        ("ArgMax", [3.0], [0]),
-        ("TopK", [9.0, 10.0, 11.0], [1, 2, 0]),
-        ("ArgMin", [9.0], [1]),
+    assert [
+        (it["operator"], it["largest"], np.load(it["scores"]).tolist(), np.load(it["indices"]).tolist())
+        for it in selections
+    ] == [
+        ("TopK", True, [3.0, 2.0], [0, 2]),
+        ("TopK", False, [1.0], [1]),
+        ("TopK", True, [3.0, 2.0, 1.0], [0, 2, 1]),
+        ("ArgMax", False, [1.0], [1]),
+        ("ArgMax", True, [3.0], [0]),
+        ("TopK", False, [9.0, 10.0, 11.0], [1, 2, 0]),
+        ("ArgMax", False, [9.0], [1]),
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import mkdtemp
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -15,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Observation, Refused, RunResult
-from onnxgate.evidence.parity import Comparison, FirstDifference
+from onnxgate.evidence.parity import SELECTED, Comparison, Difference, FirstDifference
 from onnxgate.model.reading.omitted_data import find_omitted_list
 from onnxgate.model.reading.structure import read_structure
 from onnxgate.rules.parity._mismatches import describe_first_values
@@ -445,21 +446,42 @@ def test_an_engine_that_refuses(observation: Observation, reason: str, tmp_path:
         candidate.values(["a"])
 
 
+FIRST = FirstDifference(
+    node="norm", operator="LayerNormalization", output="y", place=None, case="c", value=2e-4, before=0.0, share=math.inf
+)
+COMPARISON = Comparison(
+    model="m.onnx",
+    place=Place("m.onnx"),
+    pair="source",
+    runtime="r",
+    reference="the source",
+    differences=(),
+    first=FIRST,
+)
+
+
 def test_difference_from_zeros_is_absolute() -> None:
     """A difference from zeros has no relative size, so its absolute size is reported."""
-    first = FirstDifference(
-        node="norm",
-        operator="LayerNormalization",
-        output="y",
-        place=None,
-        case="c",
-        value=2e-4,
-        before=0.0,
-        share=math.inf,
-    )
-    place = Place("m.onnx")
-    both = Comparison(
-        model="m.onnx", place=place, pair="source", runtime="r", reference="the source", differences=(), first=first
-    )
+    described = describe_first_values(COMPARISON)
 
-    assert describe_first_values(both) == ("; the node's inputs are equal, but its output `y` differs from 0 by 0.0002")
+    assert described == "; the node's inputs are equal, but its output `y` differs from 0 by 0.0002"
+
+
+def test_other_items_have_no_size() -> None:
+    """The number of wrong items is not reported as a difference from 0."""
+    wrong = Difference(
+        output="z",
+        case="c",
+        optimization="all",
+        agrees=False,
+        metric="differing items",
+        value=7.0,
+        bound=0.0,
+        bound_from="type",
+        detail="box 3 is not listed; 7 of 9 items differ",
+        compared="y",
+        note=SELECTED,
+    )
+    described = describe_first_values(msgspec.structs.replace(COMPARISON, differences=(wrong,)))
+
+    assert described == "; the node's inputs are equal, but its output `y` lists other items"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class WrongSuppression:
-    """A suppression that keeps other boxes in the source than the model's node does, and the number of these."""
+class WrongSelection:
+    """A node that selects other items than the source, although its scores are the same, and their number."""
 
     selection: ReplayedSelection
     choices: WrongChoices
@@ -59,15 +59,35 @@ def align_selections(
     """Find the selection of the source for each of the model; None if it is not unambiguous.
 
     It has the same shape. Several of the same shape are in the same order, unless the scores show another order.
-    Suppressions may depend on earlier selections, so the number of boxes may differ.
+    Suppressions may depend on earlier selections, so the number of boxes may differ. A node may wrongly select the
+    lowest instead of the highest scores.
     """
+    aligned = _align_kinds(case, values, selections, selected, lambda it: (it.operator, it.largest))
+    if aligned is not None:
+        return aligned
+    aligned = _align_kinds(case, values, selections, selected, lambda it: (it.operator,))
+    if aligned is None:
+        return None
+    opposite = [(one, it) for one, it in zip(selections, aligned, strict=True) if one.largest != it.largest]
+    are_clear = all(_have_same_sign(values.read(case, one.scores), one, it) for one, it in opposite)
+    return aligned if are_clear else None
+
+
+def _align_kinds(
+    case: str,
+    values: ModelValues,
+    selections: Sequence[ReplayedSelection],
+    selected: Sequence[SourceSelection],
+    get_kind: Callable[[ReplayedSelection | SourceSelection], tuple[object, ...]],
+) -> list[SourceSelection] | None:
+    """Find the selection of the source for each of the model, of the same kind; None if it is not unambiguous."""
     chosen: dict[int, SourceSelection] = {}
     scores = [values.read(case, selection.scores) for selection in selections]
-    for operator in {selection.operator for selection in selections}:
-        places = [place for place, selection in enumerate(selections) if selection.operator == operator]
+    for kind in dict.fromkeys(map(get_kind, selections)):
+        places = [place for place, selection in enumerate(selections) if get_kind(selection) == kind]
         shapes = [_read_shape(case, values, selections[place]) for place in places]
-        recorded = [it for it in selected if it.operator == operator]
-        if operator == "NonMaxSuppression":
+        recorded = [it for it in selected if get_kind(it) == kind]
+        if "NonMaxSuppression" in kind:
             fitting = recorded if all(map(_is_in_float32, recorded)) else []
         else:
             shaped = [(it, load_array(it.indices).shape) for it in recorded]
@@ -134,11 +154,26 @@ def _compare_scores(scores: NDArray[Any], selection: ReplayedSelection, selected
     return float(np.where(np.isnan(difference), math.inf, difference).max(initial=0.0))
 
 
-def check_suppressions(
+def _have_same_sign(scores: NDArray[Any] | None, selection: ReplayedSelection, selected: SourceSelection) -> bool:
+    """Return whether the model does not negate the scores of the source, whose lowest ones would then be the highest.
+
+    Scores that are 0 do not show this.
+    """
+    if scores is None or scores.dtype.kind not in "fi":
+        return False
+    return _compare_scores(scores, selection, selected) < _compare_scores(-scores, selection, selected)
+
+
+def check_selections(
     case: str, values: ModelValues, selections: Sequence[ReplayedSelection], selected: Sequence[SourceSelection]
-) -> Iterator[WrongSuppression]:
-    """Yield the suppressions of the source whose result is wrong with the limits of the model."""
+) -> Iterator[WrongSelection]:
+    """Yield the selections of the source that nodes of the model cannot make from the same scores.
+
+    These are suppressions whose result is wrong with the limits of the model, and rankings in the opposite direction.
+    """
     for selection, it in zip(selections, selected, strict=True):
+        if selection.largest != it.largest:
+            yield from _compare_directions(case, values, selection, it)
         if not selection.boxes:
             continue
         limits = [values.read(case, name) if name else None for name in selection.limits]
@@ -149,4 +184,20 @@ def check_suppressions(
         kept = load_array(it.indices)
         wrong = find_wrong_choices(load_array(it.boxes), load_array(it.scores), kept, parameters)
         if wrong is not None:
-            yield WrongSuppression(selection, wrong, len(kept))
+            yield WrongSelection(selection, wrong, len(kept))
+
+
+def _compare_directions(
+    case: str, values: ModelValues, selection: ReplayedSelection, selected: SourceSelection
+) -> Iterator[WrongSelection]:
+    """Yield the selection if the model's scores of the items differ, so that one of them is not selected by chance."""
+    scores, own = values.read(case, selection.scores), values.read(case, selection.indices)
+    if scores is None or own is None:
+        return
+    own = own if selection.keepdims else np.expand_dims(own, selection.axis)
+    ours, theirs = (np.take_along_axis(scores, it, selection.axis) for it in (own, load_array(selected.indices)))
+    count = int((ours != theirs).sum())
+    if count:
+        ours_are, theirs_are = ("highest", "lowest") if selection.largest else ("lowest", "highest")
+        detail = f"an item with the {ours_are} score instead of the {theirs_are}"
+        yield WrongSelection(selection, WrongChoices(count, detail), ours.size)

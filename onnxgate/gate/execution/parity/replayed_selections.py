@@ -23,9 +23,9 @@ from onnxgate.core.text import join_quoted
 from onnxgate.evidence.parity import SELECTED, Comparison, Difference, find_mismatches
 from onnxgate.gate.execution.parity.aligned_selections import (
     ModelValues,
-    WrongSuppression,
+    WrongSelection,
     align_selections,
-    check_suppressions,
+    check_selections,
 )
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, NoOutputsError, SourceRuns, UnmeasurableError
 from onnxgate.model.reading.file_format import UnreadableModel
@@ -72,7 +72,7 @@ class ReplayedRuns:
     runs: tuple[ObservedRun, ...]
     latest: str
     eager: Mapping[str, CaseResult] | None
-    wrong: Mapping[str, Sequence[WrongSuppression]]  # by case
+    wrong: Mapping[str, Sequence[WrongSelection]]  # by case
 
     @property
     def added(self) -> frozenset[str]:
@@ -216,7 +216,10 @@ class ReplayedComparison:
                 name: CaseResult(outputs=(*sourced[name].outputs, *_list_added(selections, aligned[name])))
                 for name in cases
             }
-            wrong = {name: [*check_suppressions(name, values, selections, aligned[name])] for name in cases}
+            wrong = {name: [*check_selections(name, values, selections, aligned[name])] for name in cases}
+            pairs = (pair for name in cases for pair in zip(selections, aligned[name], strict=True))
+            if any(one.largest != it.largest for one, it in pairs) and not any(wrong.values()):
+                return None  # equal scores hide a wrong direction
         suppressed = {name for selection in selections if selection.boxes for name in selection.added}
         if not all(_is_complete(run, suppressed, eager or {}) for run in runs):
             return None
@@ -283,9 +286,9 @@ def _list_replaced(
 
 
 def _add_wrong_choices(
-    comparison: Comparison, wrong: Mapping[str, Sequence[WrongSuppression]], output: str
+    comparison: Comparison, wrong: Mapping[str, Sequence[WrongSelection]], output: str
 ) -> Comparison:
-    """Return the comparison with the wrong suppressions as differences of an output."""
+    """Return the comparison with the wrong selections as differences of an output."""
     runs = dict.fromkeys((it.case, it.optimization) for it in comparison.differences)
     added = [
         Difference(

@@ -111,12 +111,23 @@ def _dtype_kind(tensor: Any) -> str:
     return "float" if tensor.dtype.is_floating_point else "complex" if tensor.dtype.is_complex else "int"
 
 
+class _Selection(NamedTuple):
+    """A call that selects items by their scores, with the corresponding ONNX operator.
+
+    Without tensors, no node selects such items.
+    """
+
+    operator: str
+    tensors: Dict[str, Any]
+    largest: bool = True
+
+
 class _SelectionRecorder(TorchDispatchMode):  # type: ignore[misc]
-    """Records the calls that select items by their scores, with the corresponding ONNX operator."""
+    """Records the calls that select items by their scores."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.selections: List[Tuple[str, Dict[str, Any]]] = []
+        self.selections: List[_Selection] = []
         self._is_paused = False
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -125,13 +136,14 @@ class _SelectionRecorder(TorchDispatchMode):  # type: ignore[misc]
         record = _RECORDS.get(schema.name) if schema is not None else None
         if record is not None and not self._is_paused:
             names = [argument.name for argument in schema.arguments]
-            self.add(*record(dict(zip(names, args), **(kwargs or {})), result))  # noqa: B905 - new in Python 3.10
+            self.add(record(dict(zip(names, args), **(kwargs or {})), result))  # noqa: B905 - new in Python 3.10
         return result
 
-    def add(self, operator: str, tensors: Dict[str, Any]) -> None:
-        """Add a selection; there are no tensors if no node selects such items."""
-        if tensors:
-            self.selections.append((operator, {name: copy_leaf(tensor) for name, tensor in tensors.items()}))
+    def add(self, selection: _Selection) -> None:
+        """Add a copy of a selection if it has tensors."""
+        if selection.tensors:
+            tensors = {name: copy_leaf(tensor) for name, tensor in selection.tensors.items()}
+            self.selections.append(selection._replace(tensors=tensors))
 
     @contextlib.contextmanager
     def record(self) -> Iterator[None]:
@@ -150,7 +162,7 @@ class _SelectionRecorder(TorchDispatchMode):  # type: ignore[misc]
             finally:
                 self._is_paused = False
             moved = dets + (classes.to(dets) * (dets.max() + 1))[:, None]
-            self.add("NonMaxSuppression", {"boxes": moved, "scores": scores, "indices": kept})
+            self.add(_Selection("NonMaxSuppression", {"boxes": moved, "scores": scores, "indices": kept}))
             return kept
 
         if separate is not None:
@@ -163,36 +175,39 @@ class _SelectionRecorder(TorchDispatchMode):  # type: ignore[misc]
                 boxes._batched_nms_vanilla = separate
 
 
-def _record_ranking(_: Dict[str, Any], result: Any) -> Tuple[str, Dict[str, Any]]:
+def _record_ranking(direction: str, default: bool, arguments: Dict[str, Any], result: Any) -> _Selection:
+    """`direction` is the argument that chooses the highest scores, or with which these are first."""
     scores, indices = result
-    return "TopK", {"scores": scores, "indices": indices}
+    return _Selection("TopK", {"scores": scores, "indices": indices}, bool(arguments.get(direction, default)))
 
 
-def _record_suppression(arguments: Dict[str, Any], result: Any) -> Tuple[str, Dict[str, Any]]:
-    return "NonMaxSuppression", {"boxes": arguments["dets"], "scores": arguments["scores"], "indices": result}
+def _record_suppression(arguments: Dict[str, Any], result: Any) -> _Selection:
+    tensors = {"boxes": arguments["dets"], "scores": arguments["scores"], "indices": result}
+    return _Selection("NonMaxSuppression", tensors)
 
 
-def _record_extreme(operator: str, arguments: Dict[str, Any], result: Any) -> Tuple[str, Dict[str, Any]]:
+def _record_extreme(largest: bool, arguments: Dict[str, Any], result: Any) -> _Selection:
     scores, axis, indices = arguments["self"], arguments.get("dim"), result
     if axis is None:
         scores, axis, indices = scores.flatten(), 0, indices.flatten()
     elif not arguments.get("keepdim"):
         indices = indices.unsqueeze(axis)
-    return operator, {"scores": scores.gather(axis, indices), "indices": indices}
+    return _Selection("ArgMax", {"scores": scores.gather(axis, indices), "indices": indices}, largest)
 
 
-def _record_reduction(operator: str, arguments: Dict[str, Any], result: Any) -> Tuple[str, Dict[str, Any]]:
+def _record_reduction(largest: bool, arguments: Dict[str, Any], result: Any) -> _Selection:
     """Return the selection of `max` along one axis; nothing for the other kinds of `max`, which select no items."""
-    return operator, {} if isinstance(result, torch.Tensor) else _record_extreme(operator, arguments, result[1])[1]
+    is_other = isinstance(result, torch.Tensor)
+    return _Selection("ArgMax", {}) if is_other else _record_extreme(largest, arguments, result[1])
 
 
-_RECORDS: Dict[str, Callable[[Dict[str, Any], Any], Tuple[str, Dict[str, Any]]]] = {
-    "aten::topk": _record_ranking,
-    "aten::sort": _record_ranking,
-    "aten::argmax": partial(_record_extreme, "ArgMax"),
-    "aten::argmin": partial(_record_extreme, "ArgMin"),
-    "aten::max": partial(_record_reduction, "ArgMax"),
-    "aten::min": partial(_record_reduction, "ArgMin"),
+_RECORDS: Dict[str, Callable[[Dict[str, Any], Any], _Selection]] = {
+    "aten::topk": partial(_record_ranking, "largest", True),
+    "aten::sort": partial(_record_ranking, "descending", False),
+    "aten::argmax": partial(_record_extreme, True),
+    "aten::argmin": partial(_record_extreme, False),
+    "aten::max": partial(_record_reduction, True),
+    "aten::min": partial(_record_reduction, False),
     "torchvision::nms": _record_suppression,
 }
 
@@ -210,7 +225,7 @@ def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, f
             with recorder.record() if job.get("selections") else contextlib.nullcontext():
                 returned = call.with_tensors(tensors).run()
         leaves = [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
-        leaves += [tensor for _, selected in recorder.selections for tensor in selected.values()]
+        leaves += [tensor for selection in recorder.selections for tensor in selection.tensors.values()]
         recorders.append(recorder)
         # Runtimes' outputs in bfloat16 are also stored as float32.
         return [to_numpy(leaf.float() if leaf.dtype == torch.bfloat16 else leaf) for leaf in leaves]
@@ -221,13 +236,16 @@ def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, f
     return results
 
 
-def _divide_outputs(result: Wire, selections: Sequence[Tuple[str, Dict[str, Any]]]) -> None:
+def _divide_outputs(result: Wire, selections: Sequence[_Selection]) -> None:
     """Divide the written tensors of a result into outputs and selections."""
     paths = result["outputs"]
-    added = paths[len(paths) - sum(len(tensors) for _, tensors in selections) :]
+    added = paths[len(paths) - sum(len(selection.tensors) for selection in selections) :]
     result["outputs"] = paths[: len(paths) - len(added)]
     following = iter(added)
-    divided = [{"operator": operator, **dict(zip(tensors, following))} for operator, tensors in selections]  # noqa: B905
+    divided = [
+        {"operator": it.operator, "largest": it.largest, **dict(zip(it.tensors, following))}  # noqa: B905
+        for it in selections
+    ]
     result["selections"] = [it for it in divided if None not in it.values()]
 
 

@@ -73,7 +73,13 @@ SUPPRESSING = """g (float[6] x, float[6, 2] boxes) => (float[n, 2] y) {
       axes = Constant<value_ints = [1]>()  k = Squeeze(gathered, axes)
     }>
   z = Gather(boxes, kept)  y = Neg(z) }"""
-Operator = Literal["TopK", "NonMaxSuppression", "ArgMax", "ArgMin"]
+LOWEST = """g (float[6] x, float[6, 2] boxes) => (float[1, 2] y) {
+  one = Constant<value = float {1.0}>()  step = Constant<value = float {1.2e-7}>()
+  s = Mul(x, step)  near = Add(s, one)  i = ArgMin<axis = 0>(near)  y = Gather(boxes, i) }"""
+LOWEST_RANKED = LOWEST.replace("i = ArgMin<axis = 0>(near)", "v, i = TopK<axis = 0, largest = 0>(near, k)").replace(
+    "one =", "k = Constant<value_ints = [1]>()  one =", 1
+)
+Operator = Literal["TopK", "NonMaxSuppression", "ArgMax"]
 NUMBERS = itertools.count()
 SCORES = np.array([1, 1, 1, 0, 1, 1], np.float32)
 BOXES = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -104,13 +110,14 @@ def run_source(folder: Path, *selected: list[int], is_reversed: bool = False) ->
     return answer(folder, -BOXES[selected[0]], *records)
 
 
-def record(folder: Path, operator: Operator, **arrays: Any) -> SourceSelection:
+def record(folder: Path, operator: Operator, largest: bool = True, **arrays: Any) -> SourceSelection:
     """Write the arrays of a selection of the source."""
     folder = folder / f"selection{next(NUMBERS)}"
     folder.mkdir()
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
-    return SourceSelection(operator=operator, **{name: str(folder / f"{name}.npy") for name in arrays})
+    paths = {name: str(folder / f"{name}.npy") for name in arrays}
+    return SourceSelection(operator=operator, largest=largest, **paths)
 
 
 def answer(folder: Path, output: Any, *selections: SourceSelection) -> Observation:
@@ -202,7 +209,7 @@ def test_selections_in_another_order_are_recognized_by_their_scores(largest: int
 
 
 @pytest.mark.parametrize(
-    ("text", "compared"), [(WRONG_SCORES, {"scores"}), (WRONG_BOXES, {""}), (SMALLEST, {"scores"})]
+    ("text", "compared"), [(WRONG_SCORES, {"scores"}), (WRONG_BOXES, {""}), (SMALLEST, {"i", "scores"})]
 )
 def test_faults_are_found(text: str, compared: set[str], tmp_path: Path) -> None:
     """Faults before, in and after the selection are found."""
@@ -240,6 +247,56 @@ def test_an_argmax_is_replayed(error: str, is_right: bool, tmp_path: Path) -> No
     (comparison,), _ = compare(tmp_path, ARGMAX.replace("{0, 0, 0}", error), sourced)
 
     assert is_right == (not find_mismatches(comparison))
+
+
+def select(folder: Path, operator: Operator, largest: bool, sign: int = 1) -> Observation:
+    """Return a result of a source that selects item 2 by scores near 1 or -1."""
+    arrays = {"scores": np.array([sign], np.float32), "indices": np.array([2])}
+    return answer(folder, BOXES[[2]], record(folder, operator, largest, **arrays))
+
+
+@pytest.mark.parametrize(("text", "operator"), [(LOWEST, "ArgMax"), (LOWEST_RANKED, "TopK")])
+def test_the_lowest_scores_instead_of_the_highest_are_found(text: str, operator: Operator, tmp_path: Path) -> None:
+    """Scores that differ by less than a tolerance show it, because a node compares its own scores exactly."""
+    result = compare_runs(tmp_path, text, select(tmp_path, operator, largest=True))
+    (comparison,), reasons = result.evidence
+    (mismatch,) = find_mismatches(comparison)
+    opposite = text.replace("ArgMin", "ArgMax").replace("largest = 0", "largest = 1")
+    first, _ = locate(result, opposite)
+
+    assert UNDECIDED not in reasons
+    assert ("i", SELECTED) == (mismatch.compared, mismatch.note)
+    assert mismatch.detail == "an item with the lowest score instead of the highest; 1 of 1 items differ"
+    assert first is not None
+    assert ("ArgMin" if operator == "ArgMax" else "TopK", "i") == (first.operator, first.output)
+
+
+@pytest.mark.parametrize("text", [LOWEST, LOWEST_RANKED])
+def test_the_lowest_scores_are_right_if_the_source_selects_them(text: str, tmp_path: Path) -> None:
+    """The direction of the source is recorded."""
+    operator: Operator = "ArgMax" if text == LOWEST else "TopK"
+    (comparison,), _ = compare(tmp_path, text, select(tmp_path, operator, largest=False))
+
+    assert find_mismatches(comparison) == ()
+
+
+def test_the_highest_and_the_lowest_scores_may_be_in_another_order(tmp_path: Path) -> None:
+    """A tool may have moved the nodes of a correct model; both select by the same scores."""
+    both = LOWEST.replace("i = ArgMin<axis = 0>(near)", "j = ArgMin<axis = 0>(near)  i = ArgMax<axis = 0>(near)")
+    arrays = {"scores": np.array([1], np.float32)}
+    highest = record(tmp_path, "ArgMax", largest=True, indices=np.array([2]), **arrays)
+    lowest = record(tmp_path, "ArgMax", largest=False, indices=np.array([3]), **arrays)
+    (comparison,), _ = compare(tmp_path, both, answer(tmp_path, BOXES[[2]], highest, lowest))
+
+    assert find_mismatches(comparison) == ()
+
+
+@pytest.mark.parametrize(("change", "sign"), [(("", ""), -1), (("{1.2e-7}", "{0.0}"), 1), (("(near)", "(s)"), 0)])
+def test_an_unclear_direction_proves_nothing(change: tuple[str, str], sign: int, tmp_path: Path) -> None:
+    """The model may negate the scores; equal scores are not compared, and scores of 0 have no sign."""
+    sourced = select(tmp_path, "ArgMax", largest=True, sign=sign)
+
+    assert compare(tmp_path, LOWEST.replace(*change), sourced) == ((), (UNDECIDED, OTHER))
 
 
 def suppress(folder: Path, *kept: int) -> Observation:
