@@ -76,7 +76,7 @@ class OutputComparer:
         comparison = self._create_replayed_comparison()
         (more, reasons), replayed = comparison.compare(model, file, self.reading.proto, ran, reasons)
         is_quantized = model.comparability.quantized
-        if replayed is None and not is_quantized and any(map(lists_other_items, comparisons)):  # for the first node
+        if replayed is None and not is_quantized and any(map(find_other_items, comparisons)):  # for the first node
             replayed = comparison.run(file, self.reading.proto, ran)
         comparisons, unfound = self._locate(model, ran, comparisons, more, replayed)
         widened, limited = self._compare_widened(model, comparisons)
@@ -107,8 +107,8 @@ class OutputComparer:
         searched = create_searched_model(self.settings, self.started, ran, model.masks)
         if replayed is None:
             return search.locate(searched, (*comparisons, *more))
-        listing = [it for it in comparisons if lists_other_items(it)]
-        located, unfound = search.locate(searched, [it for it in comparisons if it not in listing])
+        located, unfound = search.locate(searched, [it for it in comparisons if not find_other_items(it)])
+        listing = [replayed.add_wrong_selections(it, output) for it in comparisons for output in find_other_items(it)]
         others, also_unfound = search.locate(searched.select_as_source(replayed), (*listing, *more))
         return (*located, *others), (*unfound, *also_unfound)
 
@@ -289,10 +289,10 @@ def exceeds_default(comparison: Comparison) -> bool:
     )
 
 
-def lists_other_items(comparison: Comparison) -> bool:
-    """Return whether ranked outputs of a model that is not quantized differ."""
-    mismatches = find_mismatches(comparison)
-    return comparison.pair != "quantized" and any(mismatch.metric == "differing items" for mismatch in mismatches)
+def find_other_items(comparison: Comparison) -> tuple[str, ...]:
+    """Return a ranked output that differs, of a model that is not quantized; empty if there is none."""
+    differing = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric == "differing items"]
+    return tuple(mismatch.output for mismatch in differing[:1] if comparison.pair != "quantized")
 
 
 def is_faint(comparison: Comparison) -> bool:

@@ -79,6 +79,28 @@ class ReplayedRuns:
         """Names of the inputs and outputs that the source does not have."""
         return frozenset(name for it in self.selections for name in (it.replayed, *it.added))
 
+    def add_wrong_selections(self, comparison: Comparison, output: str) -> Comparison:
+        """Return the comparison with the source's wrong selections as the first differences of an output."""
+        runs = dict.fromkeys((it.case, it.optimization) for it in comparison.differences)
+        added = [
+            Difference(
+                output=output,
+                case=case,
+                optimization=optimization,
+                agrees=False,
+                metric="differing items",
+                value=float(it.choices.count),
+                bound=0.0,
+                bound_from="type",
+                detail=f"{it.choices.detail}; {it.choices.count} of {it.items} items differ",
+                compared=it.selection.indices,
+                note=SELECTED,
+            )
+            for case, optimization in runs
+            for it in self.wrong.get(case, ())
+        ]
+        return msgspec.structs.replace(comparison, differences=(*added, *comparison.differences))
+
     def replay(self, model: Path, folder: Path) -> Path | None:
         """Write a copy of another export of the model with the same selections; None if it has others.
 
@@ -132,7 +154,7 @@ class ReplayedComparison:
         if not comparisons or not all(entry.by_design for entry in missing):
             return unchanged, None
         names = _Names({name: selection for selection in selections for name in selection.added}, outputs[0])
-        complete = [_add_wrong_choices(it, replayed.wrong, outputs[0]) for it in comparisons]
+        complete = [replayed.add_wrong_selections(it, outputs[0]) for it in comparisons]
         if not (comparisons := _drop_inconclusive(complete, selections, others)):
             return unchanged, None
         left = [entry for entry in reasons if entry not in replaced]
@@ -283,31 +305,6 @@ def _list_replaced(
         for start in starts
         if entry.cause.startswith(start) and {*entry.cause.removeprefix(start).split()} <= {*outputs}
     ]
-
-
-def _add_wrong_choices(
-    comparison: Comparison, wrong: Mapping[str, Sequence[WrongSelection]], output: str
-) -> Comparison:
-    """Return the comparison with the wrong selections as differences of an output."""
-    runs = dict.fromkeys((it.case, it.optimization) for it in comparison.differences)
-    added = [
-        Difference(
-            output=output,
-            case=case,
-            optimization=optimization,
-            agrees=False,
-            metric="differing items",
-            value=float(it.choices.count),
-            bound=0.0,
-            bound_from="type",
-            detail=f"{it.choices.detail}; {it.choices.count} of {it.items} items differ",
-            compared=it.selection.indices,
-            note=SELECTED,
-        )
-        for case, optimization in runs
-        for it in wrong.get(case, ())
-    ]
-    return msgspec.structs.replace(comparison, differences=(*comparison.differences, *added))
 
 
 def _drop_inconclusive(

@@ -79,6 +79,16 @@ LOWEST = """g (float[6] x, float[6, 2] boxes) => (float[1, 2] y) {
 LOWEST_RANKED = LOWEST.replace("i = ArgMin<axis = 0>(near)", "v, i = TopK<axis = 0, largest = 0>(near, k)").replace(
     "one =", "k = Constant<value_ints = [1]>()  one =", 1
 )
+IMAGES = """g (float[6] x, float[6, 2] boxes) => (float[n, 2] y) {
+  one = Constant<value = float {1.0}>()  half = Constant<value = float {0.5}>()
+  size = Constant<value_ints = [1, 6, 4]>()  row = Constant<value_ints = [1, 1, 6]>()
+  high = Add(boxes, one)  corners = Concat<axis = 1>(boxes, high)  all = Reshape(corners, size)
+  scores = Reshape(x, row)  other = Mul(scores, half)
+  most = Constant<value_ints = [9]>()  few = Constant<value_ints = [9]>()  least = Constant<value_floats = [0.5]>()
+  first = NonMaxSuppression(all, scores, most, least)  second = NonMaxSuppression(all, other, few, least)
+  chosen = Concat<axis = 0>(first, second)  last = Constant<value_ints = [2]>()
+  gathered = Gather<axis = 1>(chosen, last)  axes = Constant<value_ints = [1]>()  kept = Squeeze(gathered, axes)
+  z = Gather(boxes, kept)  y = Neg(z) }"""
 Operator = Literal["TopK", "NonMaxSuppression", "ArgMax"]
 NUMBERS = itertools.count()
 SCORES = np.array([1, 1, 1, 0, 1, 1], np.float32)
@@ -325,6 +335,29 @@ def test_suppressions_in_a_branch_are_replayed(
     assert UNDECIDED not in reasons
     assert compared == {mismatch.compared for mismatch in mismatches}
     assert all((mismatch.note == SELECTED) == bool(mismatch.compared) for mismatch in mismatches)
+
+
+@pytest.mark.parametrize(
+    ("change", "compared"),
+    [
+        (("", ""), set()),
+        (("float {0.5}", "float {0.55}"), {"other"}),
+        (("few = Constant<value_ints = [9]>", "few = Constant<value_ints = [5]>"), {"second"}),
+    ],
+)
+def test_suppressions_of_several_images_are_replayed(
+    change: tuple[str, str], compared: set[str], tmp_path: Path
+) -> None:
+    """PyTorch exports one node for each image, in the order of the source."""
+    arrays = {"boxes": np.concatenate([BOXES, BOXES + 1], axis=1)}
+    kept = np.array([5, 4, 2, 1, 0, 3]), np.array([0, 2, 1, 5, 4, 3])
+    first = record(tmp_path, "NonMaxSuppression", scores=SCORES, indices=kept[0], **arrays)
+    second = record(tmp_path, "NonMaxSuppression", scores=SCORES / 2, indices=kept[1], **arrays)
+    sourced = answer(tmp_path, -BOXES[np.concatenate(kept)], first, second)
+    (comparison,), reasons = compare(tmp_path, IMAGES.replace(*change), sourced)
+
+    assert UNDECIDED not in reasons
+    assert compared == {mismatch.compared for mismatch in find_mismatches(comparison)}
 
 
 def test_wrong_suppressions_are_described(tmp_path: Path) -> None:
