@@ -181,10 +181,10 @@ def search_program_values(
     program: SourceProgram,
     side: SearchSide,
     fresh: FreshExport | None,
-    output: str,
+    searched: Sequence[str],
     added: Collection[str] = (),
 ) -> DifferenceOrigin | None:
-    """Find where an output begins to differ from the exported program of the source, by comparing values by name.
+    """Find where outputs begin to differ from the exported program of the source, by comparing values by name.
 
     The program has no inputs and outputs of the names in `added`.
 
@@ -203,13 +203,13 @@ def search_program_values(
             "no intermediate value has the same name in the model and in the exported program of its source"
         )
     origin = search_origin(
-        side, lambda portion: {name: reference[name] for name in portion}, reference, [output], exact=False
+        side, lambda portion: {name: reference[name] for name in portion}, reference, searched, exact=False
     )
-    if origin is not None or output not in reference:
-        return origin
-    if side.compare(output, side.value(output), reference[output]).relative < MAX_ROUNDING_RATIO:
+    compared = [it for it in searched if it in reference] if origin is None else []
+    distances = [side.compare(output, side.value(output), reference[output]).relative for output in compared]
+    if any(distance < MAX_ROUNDING_RATIO for distance in distances):
         raise NoFirstNodeError(SAME_AS_PROGRAM)
-    return None
+    return origin
 
 
 def _require_values(observation: jobs.Observation) -> dict[str, str]:

@@ -179,8 +179,11 @@ class MismatchSearch:
             plain = self._side(model, comparison.runtime, "disabled", mismatch.case)
             begun = search_across_levels(plain, side, output)
         elif comparison.reference == SOURCE:
-            search = self._in_scores if mismatch.note == SELECTED else self._in_items
-            begun, detail = search(model, comparison, side, mismatch, output)
+            if mismatch.note == SELECTED:
+                begun, detail = self._in_scores(model, comparison, side, mismatch, output)
+            else:  # an item that differs may do so in only one of the outputs that list it
+                outputs = _list_outputs(comparison, mismatch, output)
+                begun, detail = self._against_source(model, comparison, side, mismatch, outputs)
         else:
             planned = self.extra.runtimes.get(comparison.reference)
             if planned is None:
@@ -200,32 +203,20 @@ class MismatchSearch:
         """Search for the node that changes the scores `output`, which the source does not return."""
         begun, detail = None, ""
         with suppress(NoFirstNodeError):
-            begun, detail = self._against_source(model, comparison, side, mismatch, output)
+            begun, detail = self._against_source(model, comparison, side, mismatch, [output])
         if begun is None and model.replayed is not None:
             return _find_selecting_node(model, model.replayed, mismatch), ""
         if begun is None:
             raise SearchError(f"the scores `{output}` do not differ, but other items are selected by them")
         return begun, detail
 
-    def _in_items(
-        self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
-    ) -> tuple[DifferenceOrigin | None, str]:
-        """Search in each output that lists an item that differs, as it may differ in only one of them."""
-        reasons = []
-        for name in _list_outputs(comparison, mismatch, output):
-            try:
-                begun, detail = self._against_source(model, comparison, side, mismatch, name)
-            except NoFirstNodeError as reason:
-                reasons.append(reason)
-            else:
-                if begun is not None:
-                    return begun, detail
-        if reasons:
-            raise reasons[0]
-        return None, ""
-
     def _against_source(
-        self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
+        self,
+        model: SearchedModel,
+        comparison: Comparison,
+        side: SearchSide,
+        mismatch: Difference,
+        outputs: Sequence[str],
     ) -> tuple[DifferenceOrigin | None, str]:
         """Compare with the source, or with a fresh export on the same runtime if this export has correct outputs."""
         if model.source is None:
@@ -237,12 +228,16 @@ class MismatchSearch:
         if fresh is not None:
             exported = dataclasses.replace(model, absolute=fresh.path, proto=fresh.proto)
             right = self._side(exported, comparison.runtime, mismatch.optimization, mismatch.case)
-            if mismatch.note == SELECTED or _is_fresh_export_nearer(right, side, model, mismatch, output):
-                begun = search_origin(side, fresh.reference(right), fresh.names, [output], exact=True)
+            is_selected = mismatch.note == SELECTED
+            searched = [
+                it for it in outputs if is_selected or _is_fresh_export_nearer(right, side, model, mismatch, it)
+            ]
+            if searched:
+                begun = search_origin(side, fresh.reference(right), fresh.names, searched, exact=True)
                 return begun, describe_differing_weight(fresh, model.proto, model.absolute, begun)
         added = model.replayed.added if model.replayed is not None else frozenset[str]()
         program = SourceProgram(model.source, self.run_in_toolchain, self.extra.place())
-        return search_program_values(program, side, fresh, output, added), ""
+        return search_program_values(program, side, fresh, outputs, added), ""
 
     def _side(self, model: SearchedModel, runtime: str, level: str, case: str) -> SearchSide:
         optimization: Optimization = "all" if level == "all" else "disabled"

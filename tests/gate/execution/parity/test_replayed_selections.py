@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -395,6 +395,27 @@ def test_the_first_node_is_found_with_the_same_items(text: str, operator: str, o
 
     assert first is not None
     assert (operator, output) == (first.operator, first.output)
+
+
+def test_the_first_node_is_found_in_another_output_of_the_same_items(tmp_path: Path) -> None:
+    """A missing item is reported for all outputs that list it; the search uses those that differ by position."""
+    right = DETECTOR.replace("(float[2, 2] y)", "(float[2, 2] w, float[2, 2] y)").replace("y =", "w = Abs(z)  y =")
+    sourced = run_source(tmp_path, [4, 5])
+    assert isinstance(sourced, Completed)
+    assert isinstance(sourced.result, ExportResult)
+    (case,) = sourced.result.eager
+    np.save(tmp_path / "w.npy", BOXES[[4, 5]])
+    case = msgspec.structs.replace(case, outputs=(str(tmp_path / "w.npy"), *case.outputs))
+    sourced = Completed(result=msgspec.structs.replace(sourced.result, eager=(case,)))
+    result = compare_runs(tmp_path, right.replace("Neg(z)", "Exp(z)"), sourced)
+    (comparison,), reasons = result.evidence
+    (mismatch,) = find_mismatches(comparison)
+    missing = [msgspec.structs.replace(mismatch, output=name, metric="differing items") for name in ("w", "y")]
+    comparison = msgspec.structs.replace(comparison, differences=tuple(missing))
+    first, _ = locate(replace(result, evidence=((comparison,), reasons)), right)
+
+    assert first is not None
+    assert (first.operator, first.output) == ("Exp", "y")
 
 
 def test_a_missing_copy_does_not_end_the_search(tmp_path: Path) -> None:
