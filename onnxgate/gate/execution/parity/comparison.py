@@ -32,7 +32,7 @@ from onnxgate.gate.execution.parity.nearby_runs import NearbyRuns
 from onnxgate.gate.execution.parity.noise import NoiseMeter
 from onnxgate.gate.execution.parity.replayed_selections import ReplayedComparison, ReplayedRuns
 from onnxgate.gate.execution.parity.saturated_outputs import SaturatedComparison
-from onnxgate.gate.execution.parity.small_differences import Compare, FreshExport, SmallDifferences
+from onnxgate.gate.execution.parity.small_differences import Compare, FreshRuns, SmallDifferences
 from onnxgate.gate.execution.parity.widened_comparison import WidenedComparison
 from onnxgate.gate.execution.started_models import StartedModel
 from onnxgate.gate.request import ExecutionSettings, StepResult
@@ -209,7 +209,7 @@ class OutputComparer:
         exported, names = self._exported, [value.name for value in self.reading.facts.outputs]
         if exported is None or exported.model is None or model.comparability.quantized:
             return None
-        return SmallDifferences(FreshExport(self.extra, Path(exported.model), names, self.started.cases))
+        return SmallDifferences(FreshRuns(self.extra, Path(exported.model), names, self.started.cases))
 
     def _compare_values(self, model: ParityModel, file: Path, ran: Sequence[ObservedRun]) -> ParityEvidence:
         """Compare runs of a copy of a model without a source."""

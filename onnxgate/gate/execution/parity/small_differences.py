@@ -34,8 +34,8 @@ Compare = Callable[[ParityModel, Sequence[ObservedRun]], ParityEvidence]
 
 
 @dataclass(frozen=True, slots=True)
-class FreshExport:
-    """Export of this check, whose outputs have the same order as `outputs` of the model."""
+class FreshRuns:
+    """Starts runs of the export of this check, whose outputs have the same order as `outputs` of the model."""
 
     extra: ExtraRuns
     path: Path
@@ -57,7 +57,7 @@ class FreshExport:
 class SmallDifferences:
     """Compares outputs with bounds below the default tolerance."""
 
-    fresh: FreshExport
+    fresh: FreshRuns
 
     def compare(
         self,

@@ -13,7 +13,7 @@ import pytest
 from onnxgate.core.jobs import InputCase, Run
 from onnxgate.evidence.parity import find_mismatches
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
-from onnxgate.gate.execution.parity.small_differences import NOT_CLOSER, FreshExport, SmallDifferences
+from onnxgate.gate.execution.parity.small_differences import NOT_CLOSER, FreshRuns, SmallDifferences
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.ranked_outputs import RankedOutputs
 from onnxgate.numerics.tolerance import NoiseMeasurement
@@ -65,7 +65,7 @@ def _compare(
         ran.append(ObservedRun(planned.name, job, session.submit(planned, job, None).result()))
     session.jobs.clear()
     compare = partial(collect_evidence, eager=eager, unusable=())
-    export = FreshExport(ExtraRuns(RUNTIMES, session.submit, session.place), paths[fresh], ["y"], (case,))
+    export = FreshRuns(ExtraRuns(RUNTIMES, session.submit, session.place), paths[fresh], ["y"], (case,))
     usual: ParityEvidence = compare(model, ran)
     _, (comparisons, reasons) = SmallDifferences(export).compare(model, {"y": bound}, ran, compare, usual)
     mismatches = [(it.runtime, mismatch.bound) for it in comparisons for mismatch in find_mismatches(it)]
