@@ -102,6 +102,7 @@ class InputCase(Message, frozen=True, kw_only=True):
     # Guessed axes of which a search found only one valid size, which is not this one. If the case crashes a runtime:
     # those of which a search found other sizes.
     refused: tuple[str, ...] = ()
+    assumed: dict[str, tuple[float, ...]] = {}  # inputs from which sizes are computed -> their guessed values
 
 
 class SessionJob(Message, frozen=True, kw_only=True):

@@ -45,6 +45,7 @@ class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
     # Guessed axes of which a search found only one valid size, which is not this one. If the attempt crashed: those of
     # which a search found other sizes.
     refused: tuple[str, ...] = ()
+    assumed: dict[str, tuple[float, ...]] = {}  # inputs from which sizes are computed -> their guessed values
 
 
 class WrongConstant(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,6 +204,7 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
         attempt.source == "failed"
         or has_guessed_sizes(attempt, runs)
         or has_guessed_values(attempt, runs)
+        or _has_assumed_values(attempt, runs)
         or (has_value_fault and _is_unproven(attempt, runs))
     )
 
@@ -213,6 +215,9 @@ def explain_unusable(attempt: Attempt) -> str:
     if attempt.source == "failed":
         return "the source also fails with these inputs"
     default = "the input sizes were guessed and may be invalid"
+    if attempt.case.assumed:
+        names = " and ".join(f"`{name}`" for name in attempt.case.assumed)
+        default = f"sizes are computed from the values of {names}, which were guessed and may be invalid"
     if attempt.case.chosen:
         values = " and ".join(f"`{name}` = {str(value).lower()}" for name, value in attempt.case.chosen.items())
         default = f"{values} was guessed from the conditions in the graph and may be invalid"
@@ -257,6 +262,12 @@ def has_guessed_values(attempt: Attempt, runs: ModelRuns) -> bool:
     if tuple(case.chosen) == case.named and len(case.chosen) == 1 and set(case.guessed) <= set(case.leading):
         return False
     return not any(case.chosen.items() <= proven.chosen.items() for proven in _list_proven_cases(runs))
+
+
+def _has_assumed_values(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Return whether a run failed with guessed values from which sizes are computed, and no other run accepted them."""
+    is_failed = attempt.outcome == "run-refused" and bool(attempt.case.assumed) and _is_unproven(attempt, runs)
+    return is_failed and not any(case.assumed == attempt.case.assumed for case in _list_proven_cases(runs))
 
 
 def _list_proven_cases(runs: ModelRuns) -> list[AttemptCase]:

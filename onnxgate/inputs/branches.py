@@ -30,7 +30,8 @@ EVALUATED_OPERATORS = frozenset(
         *("Identity", "Constant", "Cast", "ConstantOfShape", "Shape", "Size", "Unsqueeze", "Squeeze", "Reshape"),
         *("Transpose", "Concat"),
         *("Gather", "Slice", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not"),
-        *("Where", "Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Min", "Max", "Sign", "Floor", "Ceil"),
+        *("Where", "Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Min", "Max", "Sign", "Floor", "Ceil", "Round"),
+        *("Reciprocal", "Clip", "Split", "CastLike"),
         *("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"),
     )
 )
@@ -133,7 +134,16 @@ class BranchGraph:
 
         `observed` are values in the main graph that a runtime computed.
         """
-        return _Evaluation(self, shapes, read, observed).choose()
+        return self.evaluate(shapes, read, observed).choose()
+
+    def evaluate(
+        self,
+        shapes: Mapping[str, Shape],
+        read: Callable[[str], Array | None],
+        observed: Mapping[str, Array] = NO_VALUES,
+    ) -> Evaluation:
+        """Return the evaluation of the model for the same arguments as `choose`."""
+        return Evaluation(self, shapes, read, observed)
 
     def is_in_main_graph(self, conditional: Conditional) -> bool:
         """Return whether nodes in the main graph compute the conditions."""
@@ -169,7 +179,7 @@ class BranchGraph:
         copy = ModelProto()
         copy.CopyFrom(self._model.proto)
         graphs = {id(view): other.proto for view, other in zip(self._model.graphs, ModelView(copy).graphs, strict=True)}
-        evaluation = _Evaluation(self, {}, lambda _: None, NO_VALUES)
+        evaluation = Evaluation(self, {}, lambda _: None, NO_VALUES)
         self._shapes[()] = {}  # constants may not depend on shapes that are inferred from the result
         for scope in list_scopes(self.main):
             graph = graphs[id(scope.graph)]
@@ -206,7 +216,7 @@ def _list_conditionals(scope: Scope, outer: Conditional | None = None) -> Iterat
             yield from _list_conditionals(body, inner)
 
 
-class _Evaluation:
+class Evaluation:
     """Values and shapes in a model with one set of inputs, computed as needed. None means unknown."""
 
     def __init__(
@@ -222,6 +232,7 @@ class _Evaluation:
         self._by_node = {(id(it.node)): it for it in branches.conditionals}
 
     def choose(self) -> ChosenBranches:
+        """Return the branches that the inputs choose."""
         chosen: set[Branch] = set()
         unknown: set[Conditional] = set()
         pending = [self._branches.main]
@@ -240,6 +251,14 @@ class _Evaluation:
                 else:
                     unknown.update(it for it in self._branches.conditionals if conditional in it.enclosing)
         return ChosenBranches(frozenset(chosen), frozenset(unknown))
+
+    def value(self, name: str, scope: Scope) -> Array | None:
+        """Return the elements of a value."""
+        return self._value(name, scope, 0)
+
+    def shape(self, name: str, scope: Scope) -> Shape | None:
+        """Return the shape of a value."""
+        return self._shape(name, scope, 0)
 
     def constants(self, node: NodeView, scope: Scope) -> dict[int, Array]:
         """Return the inputs of a node, other than the first one, that are computed from constants."""

@@ -46,6 +46,7 @@ from onnxgate.inputs.roles import (
     find_role,
 )
 from onnxgate.inputs.shape_inputs import FixedValues
+from onnxgate.inputs.size_inputs import MAX_SIZE_ELEMENTS, SizeInput, SizeSearch
 from onnxgate.model.facts import ModelFacts, ValueInfo, count_elements
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.model.reading.view import ModelView
@@ -213,6 +214,7 @@ class CaseGenerator:
         self.states = find_state_axes(facts.inputs, self._graph)
         self._leading = list_leading_axes(facts.inputs, self.states)
         self._guessed = list_guessed_axes(facts.inputs, sizes)
+        self._size_values: dict[tuple[tuple[str, int], ...], dict[str, FixedValues]] = {}
 
     def plan(self, settings: Sequence[Mapping[str, int]] = (), *, probes: bool = True) -> tuple[PlannedCase, ...]:
         """Return a case for each setting of axis sizes (default: the default settings).
@@ -254,27 +256,28 @@ class CaseGenerator:
         branches = self._branches
         if not branches.conditionals:
             return None
-        roles = {value.name: self._find_role(value, sizes) for value in self._inputs}
+        roles = {value.name: self._find_direct_role(value, sizes) for value in self._inputs}
 
         def draw(value: ValueInfo, shape: tuple[int, ...]) -> Array | None:
             if given is not None and value.name in given and given[value.name].shape == shape:
                 return given[value.name]
-            role = roles[value.name]
-            if isinstance(role, UnresolvedControl) or count_elements(shape) > MAX_EVALUATED_ELEMENTS:
-                return None
-            return self._draw(value, role, shape, sizes)
+            return self._try_draw(value, self._find_role(value, sizes), shape, sizes)
 
         def find_partial_role(value: ValueInfo, runs: Callable[[ValueUse], bool]) -> Role:
             return find_role(value, self._inputs, self._graph, sizes, runs)
 
         return ChoiceSearch(branches, self._graph, self._inputs, roles, draw, find_partial_role)
 
-    def list_plain_integers(self) -> tuple[str, ...]:
-        """Return the integer inputs with one element whose values have no known meaning."""
+    def list_uncertain_numbers(self) -> tuple[str, ...]:
+        """Return the integer inputs with one element whose values have no known meaning, and those with guessed sizes.
+
+        Larger values of them may be valid.
+        """
         sizes = dict.fromkeys(list_named_axes(self._inputs), 1)
         single = (value for value in self._inputs if all(dim == 1 for dim in value.shape or ()))
         integers = (value for value in single if "int" in element_type(value))
-        return tuple(value.name for value in integers if isinstance(self._find_role(value, sizes), PlainRole))
+        plain = (value.name for value in integers if isinstance(self._find_direct_role(value, sizes), PlainRole))
+        return tuple(dict.fromkeys((*plain, *self._find_size_values(sizes))))
 
     def write(self, cases: Sequence[PlannedCase], folder: Path) -> tuple[InputCase, ...]:
         """Write the arrays of the cases to `folder` as `.npy` files."""
@@ -318,10 +321,58 @@ class CaseGenerator:
             named=tuple(name for name, number in case.choice.values.items() if is_compared(self._graph, name, number)),
             probe=case.is_probe,
             refused=case.refused,
+            assumed={
+                name: found.values
+                for name, found in self._find_size_values(sizes).items()
+                if name not in case.choice.values
+            },
         )
 
     def _find_role(self, value: ValueInfo, sizes: Mapping[str, int]) -> Role:
+        return self._find_size_values(sizes).get(value.name) or self._find_direct_role(value, sizes)
+
+    def _find_direct_role(self, value: ValueInfo, sizes: Mapping[str, int]) -> Role:
+        """Return the role that follows from the nodes that use an input, also after simple operators."""
         return find_role(value, self._inputs, self._graph, sizes)
+
+    def _find_size_values(self, sizes: Mapping[str, int]) -> Mapping[str, FixedValues]:
+        """Return values of the small inputs from which the graph computes sizes."""
+        key = tuple(sizes.items())
+        if key not in self._size_values:
+            self._size_values[key] = {}
+            with suppress(*BRANCH_FAULTS):
+                found = self._search_size_values(sizes)
+                self._size_values[key] = {name: FixedValues(values) for name, values in found.items()}
+        return self._size_values[key]
+
+    def _search_size_values(self, sizes: Mapping[str, int]) -> dict[str, tuple[float, ...]]:
+        shapes = {value.name: resolve_shape(value, sizes) for value in self._inputs}
+        small: list[SizeInput] = []
+        for value in self._inputs:
+            element, shape = element_type(value), shapes[value.name]
+            if element in ("bool", "string") or not 0 < count_elements(shape) <= MAX_SIZE_ELEMENTS:
+                continue
+            role = self._find_direct_role(value, sizes)
+            if isinstance(role, UnresolvedControl | PlainRole | RangeRole | LengthRole):
+                current = self._try_draw(value, role, shape, sizes)
+                is_replaced = current is None or "int" not in element
+                small.append(SizeInput(value.name, shape, DTYPES[element], current, is_replaced))
+        if not small:
+            return {}
+        named = {value.name: value for value in self._inputs}
+
+        def read(name: str) -> Array | None:
+            if count_elements(shapes[name]) > MAX_SIZE_ELEMENTS:
+                return None  # a size that depends on data
+            return self._try_draw(named[name], self._find_direct_role(named[name], sizes), shapes[name], sizes)
+
+        return SizeSearch(self._branches, shapes, read).find_values(small)
+
+    def _try_draw(self, value: ValueInfo, role: Role, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Array | None:
+        """Generate the elements of an input; None if it has too many, or if they cannot be generated."""
+        if isinstance(role, UnresolvedControl) or count_elements(shape) > MAX_EVALUATED_ELEMENTS:
+            return None
+        return self._draw(value, role, shape, sizes)
 
     def _draw(self, value: ValueInfo, role: KnownRole, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Array:
         """Generate the elements of an input. Cases of the same sizes have the same elements."""

@@ -329,5 +329,45 @@ def test_crash_at_a_guessed_size(command: Repository, tmp_path: Path) -> None:
     assert made.report("--stage", "runtime", status=0)["findings"] == []
 
 
+SIZED = {
+    # The decoder of a segmentation model: the mask is resized, cropped to the part that is an image, and resized again.
+    "mask": "(float[1, 4, 64, 64] x, float[2] size) => (float[1, 4, h, w] y) { m = ReduceMax<keepdims = 0>(size)"
+    "  r = Reciprocal(m)  t = Mul(r, side)  u = Mul(t, size)  v = Add(u, half)  f = Floor(v)  i = Cast<to = 7>(f)"
+    '  a = Slice(i, z, o)  b = Slice(i, o, two)  d = Resize<mode = "linear">(x, , , large)  e = Slice(d, z, a, two)'
+    "  g = Slice(e, z, b, three)  s = Shape<end = 2>(g)  c = Cast<to = 7>(size)  n = Concat<axis = 0>(s, c)"
+    '  y = Resize<mode = "linear">(g, , , n) }',
+    "grid": "(float[1, 4, 64] x, int64 rows, int64 columns) => (float[1, 4, h, w] y) { a = Unsqueeze(rows, z)"
+    "  b = Unsqueeze(columns, z)  n = Concat<axis = 0>(o, four, a, b)  y = Reshape(x, n) }",
+    "factor": "(float[1, 4, 8, 8] x, float[1] by) => (float[1, 4, h, w] y) {"
+    '  f = Concat<axis = 0>(ones, ones, by, by)  y = Resize<mode = "linear">(x, , f) }',
+    # The number of columns is not computed before a run: 64 is found among the values that are tried, 48 is not.
+    "retried": "(float[1, 4, 64] x, float[1] n) => (float[1, 4, 64] y) { c = Cast<to = 7>(n)  k = Expand(o, c)"
+    "  q = ReduceSum(k)  p = Tile(ones, q)  y = Mul(x, p) }",
+    "rejected": "(float[1, 4, 48] x, float[1] n) => (float[1, 4, 48] y) { c = Cast<to = 7>(n)  k = Expand(o, c)"
+    "  q = ReduceSum(k)  p = Tile(ones, q)  y = Mul(x, p) }",
+}
+
+
+def test_sizes_that_are_computed_from_values(command: Repository, tmp_path: Path) -> None:
+    """Values of small inputs give valid sizes on old and new releases; if none does, the model is undecided."""
+    made = command.at(tmp_path / "sized")
+    numbers = {"z": [0], "o": [1], "two": [2], "three": [3], "four": [4], "large": [1, 4, 128, 128]}
+    constants = {name: np.array(values) for name, values in numbers.items()}
+    constants |= {"side": np.float32(128), "half": np.float32(0.5), "ones": np.ones(1, np.float32)}
+    for name, text in SIZED.items():
+        model = parse(f"g {text}")
+        model.graph.initializer.extend(numpy_helper.from_array(np.asarray(it), key) for key, it in constants.items())
+        write(made.folder / "models" / f"{name}.onnx", model)
+    releases = "onnxruntime>=1.18.1,<1.31.2,!=1.19.*,!=1.20.*,!=1.21.*,!=1.22.*,!=1.23.*,!=1.24.*,!=1.25.*,!=1.26.*"
+    excluded = ",!=1.27.*,!=1.28.*,!=1.29.*,!=1.30.*"
+    made.write("onnxgate.toml", f'models = ["models/*.onnx"]\n[targets.t]\nruntime = "{releases}{excluded}"\n')
+    commit(made.folder)
+    made.run("lock")
+    report = made.report("--stage", "runtime", status=3)
+
+    assert [it["model"] for it in report["undecided"]] == ["models/rejected.onnx"]
+    assert {(it["model"], it["rule"]) for it in report["findings"]} == {("models/rejected.onnx", "inputs-unusable")}
+
+
 def _select(cases: list[str]) -> list[str]:
     return [word for case in cases for word in ("--case", case)]

@@ -97,6 +97,18 @@ MODELS = {
         g (float[1, 3, 8, 8] x, float[4] s) => (float[1, 3, 16, 4] y) { y = Resize<mode = "nearest">(x, , s) }""",
     "where a slice begins and ends": """
         g (float[N, 8] x, int64[1] b, int64[1] e, int64[1] a) => (float[1, 8] y) { y = Slice(x, b, e, a) }""",
+    "sizes of a picture as floats, after another size": """
+        g (float[2] s, float[1, 3, 64, 64] x) => (float[1, 3, h, w] y)
+        <float k = {64}, int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}>
+        { m = ReduceMax<keepdims = 0>(s) r = Div(k, m) t = Mul(s, r) f = Floor(t) i = Cast<to = 7>(f)
+          q = Slice(i, zero, one) p = Slice(x, zero, q, two) a = Shape(p) b = Slice(a, zero, two) c = Cast<to = 7>(s)
+          n = Concat<axis = 0>(b, c) y = Resize<mode = "linear">(p, , , n) }""",
+    "columns and rows as floats": """
+        g (float[2] s, float[1, 3, 64] x) => (float[1, 3, h, w] y) <int64[2] o = {1, 3}>
+        { c = Cast<to = 7>(s) n = Concat<axis = 0>(o, c) y = Reshape(x, n) }""",
+    "end of a range that is a float": """
+        g (float n, float[1] x) => (float[N] y) <float zero = {0}, float one = {1}>
+        { r = Range(zero, n, one) y = Add(r, x) }""",
     "parts": "g (float[N, 6] x, int64[2] p) => (float[N, 2] y, float[N, 4] z) { y, z = Split<axis = 1>(x, p) }",
     "cumulated axis": "g (float[N, 6] x, int64 a) => (float[N, 6] y) { y = CumSum(x, a) }",
 }

@@ -38,7 +38,7 @@ def find_cases(
     if not generated or any(case.name not in failing for case in generated):
         return ()
     guessed, newest = list_guessed_axes(facts.inputs, sizes), size_search.find_newest(ran)
-    for choice in _list_choices(generated[0], generator.list_plain_integers(), guessed):
+    for choice in _list_choices(generated[0], generator.list_uncertain_numbers(), guessed):
         if not is_small(facts.inputs, choice.sizes):
             continue
         results = [result for _, _, result in size_search.case_results(attempt(newest, [PlannedCase(choice)]))]

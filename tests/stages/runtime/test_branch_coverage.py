@@ -12,7 +12,15 @@ import pytest
 
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Run, RunResult
-from onnxgate.evidence.runtime import Attempt, AttemptCase, ModelRuns, Refusal, UnreachedBranch, is_unusable
+from onnxgate.evidence.runtime import (
+    Attempt,
+    AttemptCase,
+    ModelRuns,
+    Refusal,
+    UnreachedBranch,
+    explain_unusable,
+    is_unusable,
+)
 from onnxgate.inputs.cases import CaseGenerator
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.stages.branch_coverage import BranchCoverage
@@ -182,3 +190,20 @@ def test_value_is_blamed_only_if_no_run_accepted_it(
     )
 
     assert is_unusable(failed, _runs(other, failed)) == is_bad_input
+
+
+@pytest.mark.parametrize(("assumed", "is_bad_input"), [({}, True), ({"size": (2.0,)}, True), ({"size": (3.0,)}, False)])
+def test_guessed_sizes_are_blamed_only_if_no_run_accepted_them(
+    assumed: dict[str, tuple[float, ...]], is_bad_input: bool
+) -> None:
+    """A run that fails with guessed values from which sizes are computed is not an error, unless others work."""
+    failure = Failure(type="InvalidArgument", text="cannot be reshaped")
+    case = AttemptCase(name="b", origin="generated", assumed={"size": (3.0,)})
+    failed = Attempt(optimization="all", outcome="run-refused", case=case, refusal=Refusal(failure=failure))
+    ran = AttemptCase(name="a", origin="generated", assumed=assumed)
+    other = Attempt(optimization="all", outcome="completed", case=ran)
+
+    assert is_unusable(failed, _runs(other, failed)) == is_bad_input
+    assert explain_unusable(failed) == (
+        "sizes are computed from the values of `size`, which were guessed and may be invalid"
+    )
