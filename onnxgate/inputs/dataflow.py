@@ -73,7 +73,8 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 class DerivedValue:
     """A value computed from another value as `scale * value + offset`.
 
-    `flipped` means logical negation; `summed` means the sum or mean of several values.
+    `flipped` means logical negation; `summed` means the sum or mean of several values; `compared` means the result of a
+    comparison.
     """
 
     name: str
@@ -81,6 +82,7 @@ class DerivedValue:
     flipped: bool = False
     scale: Fraction = Fraction(1)
     summed: bool = False
+    compared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ class DataflowGraph:
             case ("Div", 0) if by:
                 return [replace(value, offset=value.offset / by, scale=value.scale / by)]
         truth = None if value.summed else self.truth(use)
-        return [] if truth is None else [DerivedValue(value.name, flipped=value.flipped != (not truth))]
+        return [] if truth is None else [DerivedValue(value.name, flipped=value.flipped != (not truth), compared=True)]
 
     def truth(self, use: ValueUse) -> bool | None:
         """Return the result of comparing the value 1 with a constant; None if 0 gives the same result."""

@@ -218,7 +218,8 @@ def find_role(
     if index is not None and not (is_length and index.high - index.low == 1):  # 0 is not a valid length
         return index
     if "int" not in element:
-        return _find_number_role(uses, graph)
+        is_count = any(use.position in LENGTH_INPUTS.get(use.operator, ()) and not use.value.compared for use in uses)
+        return LengthRole(1) if is_count else _find_number_role(uses, graph)
     return _find_integer_role(value, inputs, uses, graph, sizes)
 
 

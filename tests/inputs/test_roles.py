@@ -153,6 +153,17 @@ def test_lengths() -> None:
     assert LengthRole(1) == _role(top)
 
 
+def test_counts_that_are_floats() -> None:
+    """Floats whose sum is a count are counts; the number of floats above a threshold is not their sum."""
+    text = """g (float[N, T] d, float[1] x) => (float[n] y) <float half = {0.5}, int64[1] zero = {0}>
+        { r = Round(d)  c = Cast<to = 7>(r)  n = ReduceSum<keepdims = 0>(c)  u = Unsqueeze(n, zero)
+          y = Expand(x, u) }"""
+    compared = text.replace("Round(d)", "Greater(d, half)")
+
+    assert LengthRole(1) == _role(text)
+    assert PlainRole() == _role(compared)
+
+
 def test_lengths_that_are_also_indices() -> None:
     """The length 0 masks all elements, so it is not used for an axis of unknown size."""
     text = "g (int64[N] x_lengths, float[N, T] x, float[K] t) => (float[N] y) { y = Gather(t, x_lengths) }"
