@@ -31,7 +31,7 @@ EVALUATED_OPERATORS = frozenset(
         *("Transpose", "Concat"),
         *("Gather", "Slice", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not"),
         *("Where", "Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Min", "Max", "Sign", "Floor", "Ceil", "Round"),
-        *("Reciprocal", "Clip", "Split", "CastLike"),
+        *("Reciprocal", "Clip", "Split", "CastLike", "CumSum"),
         *("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"),
     )
 )

@@ -30,6 +30,7 @@ from onnxgate.inputs.branch_choices import MAX_CHOICES, ChoiceSearch, is_compare
 from onnxgate.inputs.branches import BRANCH_FAULTS, MAX_EVALUATED_ELEMENTS, BranchGraph
 from onnxgate.inputs.case_files import find_unread_outputs, make_callable_cases, read_user_cases
 from onnxgate.inputs.case_selection import ALL_CASES, CaseSelection, Choice, format_case_name
+from onnxgate.inputs.computed_sizes.search import MAX_SIZE_ELEMENTS, SizeInput, SizeSearch
 from onnxgate.inputs.dataflow import DataflowGraph, ValueUse
 from onnxgate.inputs.recurrent_states import find_state_axes
 from onnxgate.inputs.roles import (
@@ -46,7 +47,6 @@ from onnxgate.inputs.roles import (
     find_role,
 )
 from onnxgate.inputs.shape_inputs import FixedValues
-from onnxgate.inputs.size_inputs import MAX_SIZE_ELEMENTS, SizeInput, SizeSearch
 from onnxgate.model.facts import ModelFacts, ValueInfo, count_elements
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.model.reading.view import ModelView

@@ -340,11 +340,13 @@ SIZED = {
     "  b = Unsqueeze(columns, z)  n = Concat<axis = 0>(o, four, a, b)  y = Reshape(x, n) }",
     "factor": "(float[1, 4, 8, 8] x, float[1] by) => (float[1, 4, h, w] y) {"
     '  f = Concat<axis = 0>(ones, ones, by, by)  y = Resize<mode = "linear">(x, , f) }',
-    # The number of columns is not computed before a run: 64 is found among the values that are tried, 48 is not.
+    # The number of columns is not computed before a run: 64 and 1 are among the values that are tried, 48 is not.
     "retried": "(float[1, 4, 64] x, float[1] n) => (float[1, 4, 64] y) { c = Cast<to = 7>(n)  k = Expand(o, c)"
     "  q = ReduceSum(k)  p = Tile(ones, q)  y = Mul(x, p) }",
+    "single": "(float[1, 4, 48] x, float[1] n) => (float[1, 4, 48] y) { c = Cast<to = 7>(n)  k = Expand(o, c)"
+    "  f = Cast<to = 1>(k)  y = Mul(x, f) }",
     "rejected": "(float[1, 4, 48] x, float[1] n) => (float[1, 4, 48] y) { c = Cast<to = 7>(n)  k = Expand(o, c)"
-    "  q = ReduceSum(k)  p = Tile(ones, q)  y = Mul(x, p) }",
+    "  q = ReduceSum(k)  r = Max(q, two)  p = Tile(ones, r)  y = Mul(x, p) }",
 }
 
 

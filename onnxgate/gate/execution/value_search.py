@@ -14,6 +14,8 @@ from onnxgate.stages.runtime import ObservedRun
 
 VALUES = (64, 512)
 """Values that are tried, such as the sizes of a resized image."""
+NEUTRAL_VALUE = 1
+"""Value that is tried first for inputs from which sizes are computed. An axis of this size fits others."""
 EQUAL_SIZE = 64
 """Size of all guessed axes that is tried with each value, besides the first guess."""
 
@@ -53,6 +55,8 @@ def find_cases(
 def _list_choices(case: InputCase, names: Sequence[str], guessed: Sequence[str]) -> Iterator[Choice]:
     """Yield choices for the integers that no branch determines, with the sizes of a case, then with larger ones."""
     names = [name for name in names if name not in case.chosen]
+    if case.assumed:
+        yield Choice({**case.chosen, **dict.fromkeys(case.assumed, NEUTRAL_VALUE)}, case.sizes)
     for value in VALUES if names else ():
         values = {**case.chosen, **dict.fromkeys(names, value)}
         yield Choice(values, case.sizes)

@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 from onnxgate.inputs.cases import CaseGenerator, InputGenerationError, generate_cases
-from onnxgate.inputs.size_inputs import FIRST_VALUES
+from onnxgate.inputs.computed_sizes.search import FIRST_VALUES
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -53,6 +53,37 @@ MODELS: dict[str, tuple[str, Mapping[str, list[float]]]] = {
         f"float[2] s, float[9, 4] x | {SPLIT} y = Slice(x, h, w, zero)",
         {"s": [2, 16]},
     ),
+    "part of a part": (
+        "float[4] s, float[9, 9] x | c = Cast<to = 7>(s)  a, b, d, e = Split(c)"
+        "  v = Slice(x, a, d, zero)  y = Slice(v, b, e, one)",
+        {"s": [2, 2, 20, 24]},
+    ),
+    "part of an image as fractions": (
+        "float[2] s, float[9, 4] x | n = Constant<value_float = 9.0>()  t = Mul(s, n)  c = Cast<to = 7>(t)"
+        "  h = Slice(c, zero, one)  w = Slice(c, one, two)  y = Slice(x, h, w, zero)",
+        {"s": [0.5, 16]},
+    ),
+    "ratio of elements": (
+        "float[2] s, float[9, 9] x | n = Constant<value_float = 9.0>()  m = ReduceMax(s)  r = Div(n, m)"
+        "  t = Mul(s, r)  c = Cast<to = 7>(t)  h = Slice(c, zero, one)  y = Slice(x, zero, h, zero)",
+        {"s": [H, W]},
+    ),
+    "factors of an image of a dynamic size": (
+        "float[2] s, float[N, 3, 8, 32] x | k = Constant<value_floats = [8.0, 32.0]>()  t = Mul(s, k)"
+        "  c = Cast<to = 7>(t)  a = Shape<start = 0, end = 2>(x)  n = Concat<axis = 0>(a, c)  y = Resize(x, , , n)",
+        {"s": [2, 2]},
+    ),
+    "length that is the last of sums": (
+        "float[1] s, float[1] x | k = Constant<value_floats = [1.0, 1.0, 1.0]>()  t = Mul(s, k)"
+        "  o = Constant<value_int = 0>()  c = CumSum(t, o)  q = Slice(c, two, three)"
+        "  i = Cast<to = 7>(q)  y = Expand(x, i)",
+        {"s": [12]},
+    ),
+    "end of a range of integers": (
+        "int64 n, float[1] x | k = Constant<value_int = 0>()  d = Constant<value_int = 1>()  r = Range(k, n, d)"
+        "  f = Cast<to = 1>(r)  y = Add(f, x)",
+        {"n": [2]},
+    ),
     "end of a range": (
         "float n, float[1] x | k = Constant<value_float = 0.0>()  d = Constant<value_float = 1.0>()"
         "  r = Range(k, n, d)  y = Add(r, x)",
@@ -74,13 +105,13 @@ UNCHANGED = {
     ),
     "valid integers": "int64 n, float[1] x | u = Unsqueeze(n, zero)  m = Add(u, one)  y = Tile(x, m)",
     "factor": "float t, float[8] x | y = Mul(x, t)",
-    "image": "float[1, 3, 8, 8] x | y = Resize(x, , k)",
+    "image": "float[1, 3, 8, 8] x | y = Resize(x, , scales)",
 }
 
 
 def _read(text: str, folder: Path) -> ParsedModel:
     inputs, _, nodes = text.partition("|")
-    weights = f"<{CONSTANTS}, float[4] k = {{1, 1, 2, 2}}>"
+    weights = f"<{CONSTANTS}, float[4] scales = {{1, 1, 2, 2}}>"
     onnx.save(
         onnx.parser.parse_model(f"{HEAD} g ({inputs}) => (float[?] y) {weights} {{ {nodes} }}"), folder / "m.onnx"
     )
@@ -106,6 +137,24 @@ def test_other_inputs_keep_their_values(name: str, tmp_path: Path) -> None:
     case, *_ = generate_cases(reading.facts, reading.view, {}, tmp_path / "cases")
 
     assert case.assumed == {}
+
+
+def test_counts_of_many_elements(tmp_path: Path) -> None:
+    """The sum of many floats is a valid count if they are 1."""
+    text = "float[9] d, float[1] x | r = Round(d)  c = Cast<to = 7>(r)  n = ReduceSum(c, zero)  y = Expand(x, n)"
+    reading = _read(text, tmp_path)
+    case, *_ = generate_cases(reading.facts, reading.view, {}, tmp_path / "cases")
+
+    assert np.load(case.inputs["d"]).tolist() == [1] * 9
+
+
+def test_integers_without_a_valid_value_are_guessed(tmp_path: Path) -> None:
+    """Generated integers are kept if no value is valid; a failed run is then not an error."""
+    text = "int64[1] n, float[9] x | m = Max(n, one)  d = Mul(m, n)  e = Mul(d, two)  y = Expand(x, e)"
+    reading = _read(text, tmp_path)
+    case, *_ = generate_cases(reading.facts, reading.view, {}, tmp_path / "cases")
+
+    assert case.assumed == {"n": tuple(np.load(case.inputs["n"]).tolist())}
 
 
 def test_sizes_that_cannot_be_valid(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Sizes that a graph computes from the values of its inputs."""
