@@ -356,7 +356,12 @@ def resolve_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
 
     Formulas are evaluated; an unknown size is treated as 1.
     """
+    size = find_dim(dim, sizes)
+    return 1 if size is None else size
+
+
+def find_dim(dim: Dim, sizes: Mapping[str, int]) -> int | None:
+    """Return the size of an axis if dynamic axes have these sizes; None if it is unknown."""
     if isinstance(dim, int):
         return dim
-    size = sizes[dim] if dim in sizes else compute_formula(_expand_total(dim, sizes), sizes)
-    return 1 if size is None else size
+    return sizes[dim] if dim in sizes else compute_formula(_expand_total(dim, sizes), sizes)

@@ -20,6 +20,7 @@ from onnxgate.core.text import pluralize
 from onnxgate.inputs.axis_sizes import (
     DTYPES,
     element_type,
+    find_dim,
     list_guessed_axes,
     list_leading_axes,
     list_named_axes,
@@ -366,7 +367,10 @@ class CaseGenerator:
                 return None  # a size that depends on data
             return self._try_draw(named[name], self._find_direct_role(named[name], sizes), shapes[name], sizes)
 
-        return SizeSearch(self._branches, shapes, read).find_values(small)
+        def find_declared(name: str) -> list[int | None]:
+            return [find_dim(dim, sizes) for dim in self._graph.dims(name) or ()]
+
+        return SizeSearch(self._branches, shapes, read, find_declared).find_values(small)
 
     def _try_draw(self, value: ValueInfo, role: Role, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Array | None:
         """Generate the elements of an input; None if it has too many, or if they cannot be generated."""

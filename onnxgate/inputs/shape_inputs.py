@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from onnxgate.inputs.axis_sizes import resolve_dim
+from onnxgate.inputs.axis_sizes import find_dim
 from onnxgate.inputs.dataflow import DataflowGraph, ValueUse
 
 Shape = tuple[int, ...]
@@ -59,8 +59,10 @@ def find_control_values(
 
 
 def _resolve_shape(graph: DataflowGraph, name: str, sizes: Mapping[str, int]) -> Shape | None:
-    dims = graph.dims(name)
-    return None if dims is None or "?" in dims else tuple(resolve_dim(dim, sizes) for dim in dims)
+    """Return the declared shape of a value; None if the size of an axis is unknown."""
+    shape = [find_dim(dim, sizes) for dim in graph.dims(name) or ()]
+    is_known = graph.dims(name) is not None and None not in shape
+    return tuple(size for size in shape if size is not None) if is_known else None
 
 
 def _find_reduced_axes(node: NodeShapes) -> Sequence[float] | None:

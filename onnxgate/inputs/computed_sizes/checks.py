@@ -40,12 +40,13 @@ Elements = Sequence[float | None]
 class SizedNode:
     """A node with inputs that determine the size of its output, and the evaluation of the model.
 
-    `depth` is the number of nodes that take further parts of its output.
+    `output` is the declared shape of its first output. `depth` is the number of nodes that take further parts of it.
     """
 
     node: NodeView
     scope: Scope
     evaluation: Evaluation
+    output: Elements = ()
     depth: int = 0
 
     @property
@@ -58,7 +59,7 @@ class SizedNode:
         source = found.producers.get(self.node.inputs[0]) if found is not None else None
         if found is None or source is None or source.operator[1] != "Slice" or self.depth == MAX_PARTS:
             return shape
-        part = _find_slices(SizedNode(source, found, self.evaluation, self.depth + 1))
+        part = _find_slices(SizedNode(source, found, self.evaluation, depth=self.depth + 1))
         return None if part is None else tuple(map(len, part))
 
     def attribute(self, name: str, default: int = 0) -> int:
@@ -96,8 +97,15 @@ def list_size_positions(node: NodeView) -> tuple[int, ...]:
 
 
 def count_faults(node: SizedNode) -> int:
-    """Return the number of invalid elements among the sizes of a node."""
-    return _CHECKS[node.node.operator[1]][1](node)
+    """Return the number of invalid elements among the sizes of a node.
+
+    Those that differ from declared sizes count twice, so that they are corrected first.
+    """
+    operator = node.node.operator[1]
+    sizes = node.elements(_OUTPUT_SIZES[operator]) if operator in _OUTPUT_SIZES else ()
+    pairs = zip(sizes, node.output, strict=True) if len(sizes) == len(node.output) else ()
+    differing = sum(None not in pair and pair[0] not in (-1, 0, pair[1]) for pair in pairs)
+    return 2 * differing + _CHECKS[operator][1](node)
 
 
 def _count_outside(elements: Elements, low: float, high: float) -> int:
@@ -226,9 +234,16 @@ def _check_split(node: SizedNode) -> int:
 
 
 def _check_pad(node: SizedNode) -> int:
-    sizes = node.elements(1)
-    limit = min(node.data or (MAX_FACTOR,), default=MAX_FACTOR)
-    return _count_outside(sizes, 0, limit if node.has_attribute("mode") else MAX_SIZE) + _check_axes(3)(node)
+    sizes, data = node.elements(1), node.data
+    if not node.has_attribute("mode") or data is None or len(sizes) != 2 * len(data):
+        return _count_outside(sizes, 0, MAX_SIZE) + _check_axes(3)(node)
+    return sum(it is not None and not 0 <= it < max(size, 1) for it, size in zip(sizes, (*data, *data), strict=True))
+
+
+def _check_affine_grid(node: SizedNode) -> int:
+    sizes, data = node.elements(1), node.data
+    differs = bool(sizes and data) and sizes[0] not in (None, (data or (0,))[0])
+    return _check_sizes(1)(node) + differs
 
 
 def _check_axes(position: int) -> Callable[[SizedNode], int]:
@@ -255,7 +270,8 @@ _CHECKS: dict[str, tuple[tuple[int, ...], Callable[[SizedNode], int]]] = {
     "Split": ((1,), _check_split),
     "Pad": ((1, 3), _check_pad),
     **{name: ((1,), _check_axes(1)) for name in (*REDUCTION_OPERATORS, "Squeeze", "Unsqueeze", "CumSum", "CumProd")},
-    **{name: ((1,), _check_sizes(1)) for name in ("CenterCropPad", "AffineGrid", "OneHot", "SplitToSequence")},
+    **{name: ((1,), _check_sizes(1)) for name in ("CenterCropPad", "OneHot", "SplitToSequence")},
+    "AffineGrid": ((1,), _check_affine_grid),
     "ConstantOfShape": ((0,), _check_sizes(0)),
     "Col2Im": ((1, 2), _check_sizes(1, 2)),
     "DFT": ((1,), _check_sizes(1)),
@@ -263,3 +279,6 @@ _CHECKS: dict[str, tuple[tuple[int, ...], Callable[[SizedNode], int]]] = {
     "MelWeightMatrix": ((0, 1, 2), _check_sizes(0, 1, 2)),
 }
 """For each operator, the positions of the inputs that determine sizes, and a check of their elements."""
+
+_OUTPUT_SIZES = {"Reshape": 1, "Resize": 3, "Expand": 1, "ConstantOfShape": 0}
+"""For each operator, the position of the input that contains the shape of its output."""

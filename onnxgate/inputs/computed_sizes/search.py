@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnxgate.inputs.branches import EVALUATED_OPERATORS, BranchGraph, Shape
-from onnxgate.inputs.computed_sizes.checks import SizedNode, count_faults, list_size_positions
+from onnxgate.inputs.computed_sizes.checks import Elements, SizedNode, count_faults, list_size_positions
 from onnxgate.inputs.scopes import Scope, list_scopes
 from onnxgate.model.facts import DEFAULT_DOMAIN, count_elements
 from onnxgate.model.reading.view import NodeView
@@ -36,7 +36,7 @@ TESTED_VALUES = ((1,), FIRST_VALUES, (64, 48, 32, 16))
 """
 MAX_DATA_SIZES = 32
 """Maximum number of sizes of data that are tried for single elements."""
-MAX_EVALUATIONS = 256
+MAX_EVALUATIONS = 512
 """Maximum number of evaluations of all sizes of a model."""
 MAX_EVALUATED_SIZES = 4096
 """Maximum number of evaluated sizes over all evaluations."""
@@ -81,12 +81,14 @@ class SizeInput:
 class SizeSearch:
     """A search for values of inputs from which sizes are computed.
 
-    `shapes` are the shapes of all inputs. `read` returns the elements of the other inputs.
+    `shapes` are the shapes of all inputs. `read` returns the elements of the other inputs, and `find_declared` the
+    declared shape of a value, as far as it is known.
     """
 
     branches: BranchGraph
     shapes: Mapping[str, Shape]
     read: Callable[[str], Array | None]
+    find_declared: Callable[[str], Elements]
 
     def find_values(self, inputs: Sequence[SizeInput]) -> dict[str, tuple[float, ...]]:
         """Return values of inputs in memory order, with which all sizes are valid, as far as they can be computed.
@@ -139,7 +141,7 @@ class SizeSearch:
         def improve(start: Sequence[float], values: Sequence[float]) -> Sequence[float] | None:
             """Replace single elements until all sizes are valid; None if they are not, or without further attempts."""
             numbers, faults = start, count(start)
-            for index, number in itertools.product(range(len(start)), values):
+            for index, number in itertools.product((*range(len(start)), *range(len(start))), values):
                 if not faults or left <= 0:
                     break
                 changed = [*numbers[:index], number, *numbers[index + 1 :]]
@@ -167,7 +169,10 @@ class SizeSearch:
         evaluation = self.branches.evaluate(
             self.shapes, lambda name: values[name] if name in values else self.read(name)
         )
-        return (SizedNode(node, scope, evaluation) for node, scope in nodes)
+        return (
+            SizedNode(node, scope, evaluation, self.find_declared(node.outputs[0]) if node.outputs else ())
+            for node, scope in nodes
+        )
 
 
 def _fill(value: SizeInput, numbers: Sequence[float]) -> Array:

@@ -34,6 +34,18 @@ MODELS: dict[str, tuple[str, Mapping[str, list[float]]]] = {
         "float[4] s, float[N, 3, 8, 8] x | i = Cast<to = 7>(s)  y = Resize(x, , , i)",
         {"s": [1, 3, 20, 24]},
     ),
+    "shape that is declared in part": (
+        "int64[3] s, float[12] x => float[a, 4, c] y | y = Reshape(x, s)",
+        {"s": [3, 4, 1]},
+    ),
+    "factors of an image, whose sizes have other names": (
+        "float[4] s, float[1, 3, 8, 8] x => float[a, b, c, d] y | y = Resize(x, , s)",
+        {"s": [1, 1, 2, 2]},
+    ),
+    "reflected elements": (
+        'int64[4] s, float[1, 9] x | y = Pad<mode = "reflect">(x, s)',
+        {"s": [0, 2, 0, 2]},
+    ),
     "factors of an image": (
         "float h, float w, float[1, 3, 8, 8] x | i = Constant<value_ints = [1]>()  a = Reshape(h, i)"
         "  b = Reshape(w, i)  o = Constant<value_floats = [1.0, 1.0]>()  f = Concat<axis = 0>(o, a, b)"
@@ -110,11 +122,11 @@ UNCHANGED = {
 
 
 def _read(text: str, folder: Path) -> ParsedModel:
-    inputs, _, nodes = text.partition("|")
+    head, _, nodes = text.partition("|")
+    inputs, _, output = head.partition("=>")
     weights = f"<{CONSTANTS}, float[4] scales = {{1, 1, 2, 2}}>"
-    onnx.save(
-        onnx.parser.parse_model(f"{HEAD} g ({inputs}) => (float[?] y) {weights} {{ {nodes} }}"), folder / "m.onnx"
-    )
+    model = onnx.parser.parse_model(f"{HEAD} g ({inputs}) => ({output or 'float[?] y'}) {weights} {{ {nodes} }}")
+    onnx.save(model, folder / "m.onnx")
     return read_model(folder / "m.onnx", "m.onnx")
 
 
