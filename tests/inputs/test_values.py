@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxgate.inputs.axis_sizes import DTYPES
-from onnxgate.inputs.cases import draw_normal, generate_values
 from onnxgate.inputs.roles import CategoryRole, IndexRole, LengthRole, MaskRole, PlainRole, ValueDomain
+from onnxgate.inputs.values import draw_normal, generate_values
 
 SHAPES = st.lists(st.integers(0, 5), max_size=3)
 

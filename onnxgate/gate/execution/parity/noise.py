@@ -28,7 +28,7 @@ from onnxgate.gate.execution.parity.extra_runs import (
     UnmeasurableError,
     list_run_outputs,
 )
-from onnxgate.inputs.cases import draw_bits
+from onnxgate.inputs.values import draw_bits
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.quantization_consistency import list_slots
 from onnxgate.model.subgraphs.widened_models import list_tensors, load_with_weights
