@@ -76,7 +76,7 @@ MODELS = {
     "what divides after a sum": """
         g (float[N, T] x) => (float[N, T] y) <int64[1] axes = {1}>
         { s = ReduceSum(x, axes) r = Sqrt(s) y = Div(x, r) }""",
-    "power that is no whole number": "g (float[N] x) => (float[N] y) <float e = {0.5}> { y = Pow(x, e) }",
+    "power that is not a whole number": "g (float[N] x) => (float[N] y) <float e = {0.5}> { y = Pow(x, e) }",
     "arc": "g (float[N] x) => (float[N] y) <float two = {2}> { t = Mul(x, two) y = Acos(t) }",
     "divisor of whole numbers": "g (int64[N] a, int64[N] b) => (int64[N] y) { y = Div(a, b) }",
     "scale and zero point": """

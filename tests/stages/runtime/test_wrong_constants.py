@@ -56,7 +56,7 @@ def fail(graph: str, operator: str = "Gather", name: str = "", case: InputCase |
     ],
 )
 def test_the_node_that_failed_has_wrong_constants(graph: str, operator: str, name: str, expected: bool) -> None:
-    """A node of the graph always runs; one in a branch must be told apart from nodes with valid constants."""
+    """A node of the graph always runs; one in a branch must be distinguished from nodes with valid constants."""
     runs = fail(graph, operator, name)
 
     assert (expected, not expected) == (

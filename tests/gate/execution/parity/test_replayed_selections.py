@@ -197,7 +197,7 @@ def locate(result: Result, fresh: str) -> tuple[FirstDifference | None, tuple[st
 
 @pytest.mark.parametrize("others", [(), ([4, 5, 1],)])
 def test_the_same_items_decide(others: tuple[list[int], ...], tmp_path: Path) -> None:
-    """Equal scores of other items are no difference; further selections of the source have other shapes."""
+    """Equal scores of other items do not differ; further selections of the source have other shapes."""
     (comparison,), (other, note) = compare(tmp_path, DETECTOR, run_source(tmp_path, [4, 5], *others))
 
     assert find_mismatches(comparison) == ()
