@@ -131,3 +131,4 @@ def test_differences_in_float32_concern_the_model() -> None:
         "output `y` differs from the source; the model has an SNR of 48.1 dB in float32 "
         "(required: 51.5 dB, default for float16) with `sizes batch=1`"
     )
+    assert hit.fix == "export the model again, or accept the finding with an `[[ignore]]` entry"
