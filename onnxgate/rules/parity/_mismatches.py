@@ -80,8 +80,8 @@ def describe_outputs(differences: Sequence[Difference]) -> str:
 def suggest_acceptance(differences: Sequence[Difference]) -> str:
     """Suggest a setting in the config that accepts the differences between outputs.
 
-    Integer and boolean outputs need a tolerance that names the output. String outputs have no tolerance, and a tolerance
-    of a float16 model must allow the rounding in float16, which is larger than a difference in float32.
+    Integer and boolean outputs need a tolerance that names the output. String outputs have no tolerance. That of a
+    float16 model must allow the rounding in float16, which may be larger than a difference in float32.
     """
     if any(it.metric == "differing items" or it.detail == IN_FLOAT32 for it in differences):
         return "accept the finding with an `[[ignore]]` entry"
