@@ -40,6 +40,8 @@ MAX_EVALUATIONS = 512
 """Maximum number of evaluations of all sizes of a model."""
 MAX_EVALUATED_SIZES = 4096
 """Maximum number of evaluated sizes over all evaluations."""
+MAX_EXACT = 1 << 53
+"""Maximum integer up to which float64 represents all integers."""
 UNSIZED_OPERATORS = frozenset(
     (
         "Shape",
@@ -176,10 +178,14 @@ class SizeSearch:
 
 
 def _fill(value: SizeInput, numbers: Sequence[float]) -> Array:
-    """Return the elements of an input; the last number is repeated."""
+    """Return the elements of an input, within the limits of its type; the last number is repeated."""
     count = count_elements(value.shape)
     repeated = [*numbers, *[numbers[-1]] * (count - len(numbers))] if numbers else []
-    return np.array(repeated[:count], value.dtype).reshape(value.shape)
+    elements, dtype = np.array(repeated[:count], np.float64), np.dtype(value.dtype)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        elements = elements.clip(max(limits.min, -MAX_EXACT), min(limits.max, MAX_EXACT))
+    return elements.astype(dtype).reshape(value.shape)
 
 
 def _list_numbers(array: Array) -> tuple[float, ...]:

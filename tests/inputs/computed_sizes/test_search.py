@@ -30,6 +30,10 @@ MODELS: dict[str, tuple[str, Mapping[str, list[float]]]] = {
         "  y = Resize(p, , , n)",
         {"s": [H, W]},
     ),
+    "columns and rows as 8-bit integers": (
+        f"int8[2] s, float[1, 3, 36] x | {SPLIT} n = Concat<axis = 0>(one, three, h, w)  y = Reshape(x, n)",
+        {"s": [12, 3]},
+    ),
     "size of an unknown image": (
         "float[4] s, float[N, 3, 8, 8] x | i = Cast<to = 7>(s)  y = Resize(x, , , i)",
         {"s": [1, 3, 20, 24]},
