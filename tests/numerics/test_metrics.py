@@ -12,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onnxgate.numerics.quantization import (
-    MAX_DB,
-    compute_cosine,
-    compute_metrics,
-    compute_sqnr_db,
-    compute_ulp_distance,
-)
+from onnxgate.numerics.metrics import MAX_DB, compute_cosine, compute_metrics, compute_sqnr_db, compute_ulp_distance
 
 Array = NDArray[Any]
 FLOATS = ("float16", "float32", "float64")

@@ -11,19 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from onnxgate.numerics.metrics import OutputScale, measure_scale
 from onnxgate.numerics.quantization import (
     FLOAT_BOUNDS,
     MARGIN_DB,
     MAX_REQUIRED_DB,
     SAME_FILE_BOUNDS,
-    OutputScale,
     RatioAgreement,
     RatioBounds,
     choose_float_bounds,
     compare_quantized,
     limit_bounds,
     measure_quantization,
-    measure_scale,
 )
 from onnxgate.project.lock.types import LockedModel, MeasuredQuantization
 

@@ -12,17 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onnxgate.numerics import quantization, streams
+from onnxgate.numerics import metrics, streams
 from onnxgate.numerics.agreement import Agreement, are_both_nan, compare_arrays, is_negligible
 from onnxgate.numerics.first_difference import measure_distance
-from onnxgate.numerics.quantization import (
-    FLOAT_BOUNDS,
-    Metrics,
-    compare_quantized,
-    compute_metrics,
-    compute_snr_db,
-    measure_scale,
-)
+from onnxgate.numerics.metrics import Metrics, compute_metrics, compute_snr_db, measure_scale
+from onnxgate.numerics.quantization import FLOAT_BOUNDS, compare_quantized
 from onnxgate.numerics.streams import load_array
 from onnxgate.numerics.tolerance import ElementBound
 
@@ -35,7 +29,7 @@ MAX_TRACED_BYTES = 64 * 2**20
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set chunks to three elements, so that small arrays have several."""
     monkeypatch.setattr(streams, "CHUNK_ELEMENTS", 3)
-    monkeypatch.setattr(quantization, "CHUNK_ELEMENTS", 3)
+    monkeypatch.setattr(metrics, "CHUNK_ELEMENTS", 3)
 
 
 def make_pair(dtype: str) -> tuple[Array, Array]:
@@ -49,7 +43,7 @@ def make_pair(dtype: str) -> tuple[Array, Array]:
 
 def describe(candidate: Array, reference: Array) -> list[Any]:
     """Return all results about two arrays; sums may differ in the last digit."""
-    scale = measure_scale([candidate, reference]) if reference.dtype.kind == "f" else quantization.OutputScale()
+    scale = measure_scale([candidate, reference]) if reference.dtype.kind == "f" else metrics.OutputScale()
     agreements = [compare_arrays(candidate, reference, *bounds) for bounds in ((0.0, 0.0), (1e-3, 1e-3), (0.0, 9.0))]
     return [
         *map(asdict, agreements),
@@ -97,8 +91,7 @@ def test_quantiles_of_equal_values() -> None:
     """Quantiles are exact for values that differ only in their last digits."""
     values = np.array([0.0] * 5 + [1.0] * 5 + [np.nextafter(1.0, 2.0)] * 5 + [np.inf])
     actual = [
-        quantization._quantile(lambda: iter([values[:7], values[7:]]), values.size, share)
-        for share in (0.3, 0.6, 0.9, 1)
+        metrics._quantile(lambda: iter([values[:7], values[7:]]), values.size, share) for share in (0.3, 0.6, 0.9, 1)
     ]
 
     assert actual == [0.0, 1.0, np.nextafter(1.0, 2.0), np.inf]

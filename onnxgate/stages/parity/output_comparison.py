@@ -22,16 +22,14 @@ from onnxgate.model.quantization_parameters import find_output_steps
 from onnxgate.model.ranked_outputs import RankedOutputs, find_ranked_outputs
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.numerics.agreement import compare_arrays
+from onnxgate.numerics.metrics import OutputScale, compute_metrics, compute_snr_db
 from onnxgate.numerics.quantization import (
     FLOAT_BOUNDS,
     LOW_BITS_FLOAT_BOUNDS,
     MAX_REQUIRED_DB,
     SAME_FILE_BOUNDS,
-    OutputScale,
     choose_float_bounds,
     compare_quantized,
-    compute_metrics,
-    compute_snr_db,
     limit_bounds,
 )
 from onnxgate.numerics.streams import MAPPED_BYTES, iter_chunks, load_array, save_chunks
@@ -44,7 +42,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnxgate.numerics.agreement import Agreement
-    from onnxgate.numerics.quantization import Metrics, RatioBounds
+    from onnxgate.numerics.metrics import Metrics
+    from onnxgate.numerics.quantization import RatioBounds
     from onnxgate.numerics.tolerance import ElementBound, NoiseMeasurement
 
     Array = NDArray[Any]

@@ -18,7 +18,7 @@ from onnxgate.core.findings import Place
 from onnxgate.evidence.parity import Layer
 from onnxgate.model.quantization_parameters import QUANTIZED_INPUTS
 from onnxgate.model.reading.fact_extraction import format_operator_name
-from onnxgate.numerics.quantization import MAX_DB, compute_chunked_sqnr_db
+from onnxgate.numerics.metrics import MAX_DB, compute_chunked_sqnr_db
 from onnxgate.numerics.streams import iter_chunks, iter_parts
 
 if TYPE_CHECKING:

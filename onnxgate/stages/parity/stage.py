@@ -21,7 +21,7 @@ from onnxgate.diagnostics.catalogue.engines import find_value_limit
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.inputs.cases import REAL_INPUTS_HINT
 from onnxgate.numerics.agreement import are_both_nan, is_negligible
-from onnxgate.numerics.quantization import measure_scale
+from onnxgate.numerics.metrics import measure_scale
 from onnxgate.numerics.streams import iter_parts, load_array
 from onnxgate.numerics.tolerance import DEFAULT_BOUNDS, FAINT_LARGEST, FAINT_SHARE
 from onnxgate.stages.parity.output_comparison import (
@@ -46,7 +46,7 @@ from onnxgate.stages.parity.run_outputs import (
 from onnxgate.stages.runtime import ObservedRun
 
 if TYPE_CHECKING:
-    from onnxgate.numerics.quantization import OutputScale
+    from onnxgate.numerics.metrics import OutputScale
 
 
 NEGLIGIBLE = "negligible "

@@ -26,7 +26,7 @@ from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, NoOutputsError,
 from onnxgate.gate.execution.parity.noise import computes_in_half
 from onnxgate.model.reading.structure import read_structure
 from onnxgate.model.subgraphs.widened_models import ROUNDED_ONCE, Rounding, write_widened_model
-from onnxgate.numerics.quantization import OutputScale, compute_snr_db
+from onnxgate.numerics.metrics import OutputScale, compute_snr_db
 from onnxgate.numerics.streams import load_array
 from onnxgate.stages.parity.differing_weights import DifferingWeight, find_differing_weights
 from onnxgate.stages.parity.output_comparison import CaseOutput
