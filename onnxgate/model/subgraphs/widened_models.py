@@ -81,14 +81,14 @@ def write_widened_model(
     *,
     restore: bool = False,
     rounding: Rounding | None = None,
-    replaced: Mapping[str, Array] | None = None,
+    replaced: Mapping[tuple[str, str], Array] | None = None,
 ) -> bool:
     """Write a copy of a float16 model that computes in float32; return False if the model is too large.
 
     `exact` contains the SHA-256 of weights of the source. Other weights and constants were computed and rounded by a
     tool. With `restore`, those that are a rounded usual constant, such as the square root of 2, are replaced by it.
     With `rounding`, all others are changed, and the weights in `exact` by one float32 step, to show the effect of
-    rounding. Weights whose SHA-256 is in `replaced` are replaced by these float32 arrays of the same shape.
+    rounding. Weights whose name and SHA-256 are in `replaced` are replaced by these arrays.
 
     Raises:
         OSError: the model cannot be read, or the disk is full.
@@ -106,7 +106,11 @@ class _Widening:
     """Replaces the type float16 with float32 in the types, weights and attributes of a model."""
 
     def __init__(
-        self, exact: Collection[str], restore: bool, rounding: Rounding | None, replaced: Mapping[str, Array]
+        self,
+        exact: Collection[str],
+        restore: bool,
+        rounding: Rounding | None,
+        replaced: Mapping[tuple[str, str], Array],
     ) -> None:
         self._exact = exact
         self._restore = restore
@@ -134,10 +138,11 @@ class _Widening:
         if tensor.data_type != TensorProto.FLOAT16:
             return
         values = numpy_helper.to_array(tensor)
-        wide, is_exact = values.astype(np.float32), _is_exact(values, self._exact)
+        wide, is_exact = values.astype(np.float32), contains_weight(self._exact, values)
         known = _find_known_constant(values) if self._restore and not is_exact else None
-        if self._replaced and (other := self._replaced.get(_hash(values))) is not None:
-            wide = other
+        other = self._replaced.get((tensor.name, _hash(values))) if self._replaced else None
+        if other is not None and other.shape == values.shape:
+            wide = other.astype(np.float32)
         elif known is not None:
             wide = np.full_like(wide, known)
         elif self._rounding is not None:
@@ -167,8 +172,13 @@ def hash_half_weights(model: Path) -> tuple[str, ...]:
         if tensor.data_type != TensorProto.FLOAT16:
             continue
         values = numpy_helper.to_array(tensor)
-        hashes |= {_hash(values), *map(_hash, _list_rows(values)), *map(_hash, _list_columns(values))}
+        hashes |= hash_weight(values)
     return tuple(sorted(hashes))
+
+
+def hash_weight(values: Array) -> set[str]:
+    """Return the SHA-256 of a float16 weight, and of its rows and columns."""
+    return {_hash(values), *map(_hash, _list_rows(values)), *map(_hash, _list_columns(values))}
 
 
 def list_tensors(graph: GraphProto) -> Iterator[TensorProto]:
@@ -181,10 +191,13 @@ def list_tensors(graph: GraphProto) -> Iterator[TensorProto]:
             yield from list_tensors(subgraph)
 
 
-def _is_exact(values: Array, exact: Collection[str]) -> bool:
-    """Return whether the source contains the weight, or each of its rows or columns, such as rows of an embedding."""
-    return _hash(values) in exact or any(
-        len(parts) > 0 and all(_hash(part) in exact for part in parts)
+def contains_weight(hashes: Collection[str], values: Array) -> bool:
+    """Return whether the source contains the weight, or each of its rows or columns, such as rows of an embedding.
+
+    `hashes` contains the SHA-256 of its float16 weights and of their rows and columns.
+    """
+    return _hash(values) in hashes or any(
+        len(parts) > 0 and all(_hash(part) in hashes for part in parts)
         for parts in (_list_rows(values), _list_columns(values))
     )
 
@@ -216,7 +229,7 @@ def _change_rounding(values: Array, rounding: Rounding) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         step = np.abs(np.spacing(values)).astype(np.float32)
     is_rounded = ((values.view(np.uint16) & _EXACT_BITS) != 0) & np.isfinite(step)
-    most = min(rounding.steps, ROUNDED_ONCE) if _is_exact(values, rounding.rounded_once) else rounding.steps
+    most = min(rounding.steps, ROUNDED_ONCE) if contains_weight(rounding.rounded_once, values) else rounding.steps
     change = np.random.default_rng(rounding.seed).uniform(-most, most, values.shape)
     return values.astype(np.float32) + np.where(is_rounded, step * change.astype(np.float32), np.float32(0))
 

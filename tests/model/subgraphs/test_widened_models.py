@@ -138,3 +138,15 @@ def test_weights_are_listed_with_their_rows_and_columns(tmp_path: Path) -> None:
     assert sorted(hashlib.sha256(part.tobytes()).hexdigest() for part in parts) == sorted(
         hash_half_weights(tmp_path / "m.onnx")
     )
+
+
+def test_only_the_named_weight_is_replaced(tmp_path: Path) -> None:
+    """Another weight may have the same numbers, also in another shape, such as the ones of a normalization."""
+    text = """g (float16[1, 2] x) => (float16[1, 2] y) <
+        float16[2] scale = {15360, 15360}, float16[2] same = {15360, 15360}, float16[1, 2] other = {15360, 15360}
+    > { a = Mul(x, scale) b = Mul(a, same) y = Mul(b, other) }"""
+    ones = hashlib.sha256(np.ones(2, np.float16).tobytes()).hexdigest()
+    wrong = {("scale", ones): np.full(2, 1.5, np.float16), ("other", ones): np.full(2, 1.5, np.float16)}
+    _, after = widen(tmp_path, text, replaced=wrong)
+
+    assert [[1.5, 1.5], [1.0, 1.0], [[1.0, 1.0]]] == [it.tolist() for it in after]

@@ -798,6 +798,14 @@ def test_float16_weights_of_a_model_are_rounded(project: Asker) -> None:
 
         def changed():
             return folded(eps=1e-3)
+
+        def normalized(normalize=torch.nn.utils.parametrizations.weight_norm):
+            model = torch.nn.Linear(2, 1, bias=False).half()
+            torch.nn.init.constant_(model.weight, 0.1)
+            return normalize(model).eval(), (torch.ones(1, 2).half(),)
+
+        def older():
+            return normalized(torch.nn.utils.weight_norm)
         """,
     )
     stored = hashlib.sha256(np.array([0.1, 0.3], np.float16).tobytes()).hexdigest()
@@ -812,6 +820,9 @@ def test_float16_weights_of_a_model_are_rounded(project: Asker) -> None:
     assert (False, True) == (conv in folded["half_weights"], folded["is_half"])
     assert (True, []) == (conv in folded["folded_weights"], result["folded_weights"])
     assert [] == project.ask("rounded.py:changed", export=False, half_weights=[conv])["folded_weights"]
+    for name in ("normalized", "older"):
+        result = project.ask(f"rounded.py:{name}", export=False, half_weights=[conv])
+        assert (False, True) == (conv in result["half_weights"], conv in result["folded_weights"])
 
 
 def test_intermediate_tensors_are_float64(project: Asker) -> None:

@@ -33,18 +33,19 @@ from onnxgate.gate.execution.parity.noise import NoiseMeter
 from onnxgate.gate.execution.parity.replayed_selections import ReplayedComparison, ReplayedRuns
 from onnxgate.gate.execution.parity.saturated_outputs import SaturatedComparison
 from onnxgate.gate.execution.parity.small_differences import Compare, FreshRuns, SmallDifferences
-from onnxgate.gate.execution.parity.widened_comparison import WidenedComparison
+from onnxgate.gate.execution.parity.widened_comparison import MAX_DIFFERING, WidenedComparison
 from onnxgate.gate.execution.started_models import StartedModel
 from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.model.reading.structure import read_view
-from onnxgate.model.subgraphs.widened_models import hash_half_weights
+from onnxgate.model.subgraphs.widened_models import hash_half_weights, hash_weight
 from onnxgate.numerics.tolerance import NoiseMeasurement, choose_bound
 from onnxgate.stages.parity import stage as parity_stage
 from onnxgate.stages.parity.dequantized_weights import has_dequantized_weights
-from onnxgate.stages.parity.differing_weights import locate_differing_weight
+from onnxgate.stages.parity.differing_weights import WeightComparison, compare_weights, locate_differing_weight
 from onnxgate.stages.parity.first_difference import create_first_difference
 from onnxgate.stages.parity.output_comparison import FAINT, SAME_FILE_PAIRS, ParityModel, create_parity_model
+from onnxgate.stages.parity.source_difference import match_fresh_export
 from onnxgate.stages.parity.stage import ParityEvidence
 from onnxgate.stages.runtime import ObservedRun
 
@@ -238,9 +239,11 @@ class OutputComparer:
             return (), ()
         latest = max(with_source, key=lambda comparison: runtime_sort_key(comparison.runtime))
         try:
-            observation = source.run_in_float64(hash_half_weights(self._file))
-            exported = self._exported.model if self._exported is not None else None
-            widened = WidenedComparison(self.extra, latest.runtime, Path(exported) if exported is not None else None)
+            weights = self._compare_weights()
+            hashes = set(hash_half_weights(self._file)).union(*(hash_weight(it.fresh) for it in weights.differing))
+            observation = source.run_in_float64(tuple(sorted(hashes)))
+            ranked = {name for it in model.ranked for name in it.axes}
+            widened = WidenedComparison(self.extra, latest.runtime, weights, ranked)
             differences, limits, wrong = widened.compare(self._file, source.cases, observation)
         except (UnmeasurableError, OSError, ValueError) as error:
             reason = f"differences within float16 rounding were not examined: {error}"
@@ -253,6 +256,12 @@ class OutputComparer:
         if wrong and find_mismatches(compared):
             compared = msgspec.structs.replace(compared, first=self._locate_weight(wrong, differences))
         return (compared,), tuple(limited)
+
+    def _compare_weights(self) -> WeightComparison:
+        """Compare the weights of the model with those of the export of this check, if there is one."""
+        path = self._exported.model if self._exported is not None else None
+        fresh = match_fresh_export(self.reading.proto, self._file, Path(path)) if path is not None else None
+        return compare_weights(fresh, self._file, MAX_DIFFERING) if fresh is not None else WeightComparison()
 
     def _locate_weight(self, names: Collection[str], differences: Sequence[Difference]) -> FirstDifference | None:
         """Return the first node that uses one of these weights, which differ from the source."""

@@ -3,17 +3,16 @@
 Rounding in float16 hides small faults, such as a weight that is 1 % off. Weights that the model stores in float16 are
 rounded in the source as well. The remaining differences are float32 rounding, and the rounding of constants and weights
 that a tool computed, such as convolutions with folded normalizations. Runs in which both are changed at random show the
-effect of this rounding. A weight that differs from a fresh export is not changed, because its difference is not
-rounding, if its replacement alone brings the outputs closer to the source. Weights that were combined with a
-normalization in only one of the two exports also differ, but replacing one of them does not bring the outputs closer.
+effect of this rounding. A weight of the source that differs from a fresh export is not changed, because its difference
+is not rounding. It is changed if the outputs are farther from the source with the exported weight in its place, because
+a tool then combined it with another weight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,14 +23,12 @@ from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, O
 from onnxgate.evidence.parity import IN_FLOAT32, Difference
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns, NoOutputsError, UnmeasurableError
 from onnxgate.gate.execution.parity.noise import computes_in_half
-from onnxgate.model.reading.structure import read_structure
-from onnxgate.model.subgraphs.widened_models import ROUNDED_ONCE, Rounding, write_widened_model
+from onnxgate.model.subgraphs.widened_models import ROUNDED_ONCE, Rounding, contains_weight, write_widened_model
 from onnxgate.numerics.metrics import OutputScale, compute_snr_db
 from onnxgate.numerics.streams import load_array
-from onnxgate.stages.parity.differing_weights import DifferingWeight, find_differing_weights
+from onnxgate.stages.parity.differing_weights import DifferingWeight, WeightComparison
 from onnxgate.stages.parity.output_comparison import CaseOutput
 from onnxgate.stages.parity.run_outputs import RunOutputs
-from onnxgate.stages.parity.source_difference import match_fresh_export
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,11 +58,16 @@ FLOAT_STEPS, HALF_STEPS = ROUNDED_ONCE, 2.0
 times in float16, unless computing does not change them."""
 
 
-MAX_REPLACED = 8
-"""Maximum number of weights that differ from a fresh export. If more differ, they were probably computed differently,
-or the outputs differ in float16 as well."""
-MIN_GAIN_DB = 1.0
-"""Minimum increase of the lowest SNR if a wrong weight is replaced. Other rounding changes it by less; chosen."""
+MAX_DIFFERING = 8
+"""Maximum number of weights that differ from a fresh export.
+
+If more differ, the outputs differ in float16 as well, or a tool combined weights.
+"""
+MAX_LOSS_DB = 1.0
+"""Maximum decrease of the lowest SNR with an exported weight in place of a wrong one.
+
+Source: chosen; a weight that a tool combined with another one must not be replaced alone.
+"""
 
 
 class WidenedDifferences(NamedTuple):
@@ -78,11 +80,15 @@ class WidenedDifferences(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WidenedComparison:
-    """Compares a model on one runtime. `exported` is the path of a fresh export, if there is one."""
+    """Compares a model on one runtime. `weights` are its differences from a fresh export.
+
+    The outputs `ranked` depend on a selection of items.
+    """
 
     extra: ExtraRuns
     runtime: str
-    exported: Path | None
+    weights: WeightComparison
+    ranked: Collection[str] = ()
 
     def compare(self, model: Path, cases: Sequence[InputCase], source: Observation) -> WidenedDifferences:
         """Compare the outputs; `source` ran in float64 as well, with the weights of the model.
@@ -93,33 +99,69 @@ class WidenedComparison:
         result = source.result if isinstance(source, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager64:
             raise UnmeasurableError("the source does not run in float64")
-        run = partial(self._run, model, cases)
-        exact = frozenset(result.half_weights)
-        found = _compare_with_rounding(run, cases, result, exact)
+        exact, in_half = frozenset(result.half_weights), computes_in_half(result)
+        found = self._compare_with_rounding(model, cases, result, exact, in_half=in_half)
         if all(it.agrees and it.bound >= MAX_WIDENED_DB for it in found.differences) and not found.limits:
             return found
         wrong = self._find_wrong_weights(model, cases, result, exact)
-        if not wrong:
+        also_in_half = in_half or self.weights.is_computed_in_half(exact)
+        if not wrong and also_in_half == in_half:
             return found
-        found = _compare_with_rounding(run, cases, result, exact.union(it.sha256 for it in wrong))
+        exact = exact.union(it.sha256 for it in wrong)
+        found = self._compare_with_rounding(model, cases, result, exact, in_half=also_in_half)
         return found._replace(wrong_weights=tuple(it.name for it in wrong))
 
     def _find_wrong_weights(
-        self, model: Path, cases: Sequence[InputCase], result: ExportResult, exact: frozenset[str]
+        self, model: Path, cases: Sequence[InputCase], source: ExportResult, exact: frozenset[str]
     ) -> list[DifferingWeight]:
-        """Return the weights that differ from the fresh export and whose replacement improves the outputs."""
-        fresh = match_fresh_export(read_structure(model), model, self.exported) if self.exported is not None else None
-        differing = find_differing_weights(fresh, model) if fresh is not None else ()
-        chosen = list(islice(differing, MAX_REPLACED + 1))
-        if not chosen or len(chosen) > MAX_REPLACED:
+        """Return weights of the source that differ from a fresh export, and are not combined with other weights."""
+        chosen = [it for it in self.weights.differing if contains_weight(exact, it.fresh)]
+        if not chosen:
             return []
 
-        def measure(replaced: Mapping[str, Array]) -> float:
-            outputs = self._run(model, cases, exact, restore=True, replaced=replaced)
-            return min(_measure_snr(outputs, cases, result.eager64).values(), default=0.0)
+        def measure(*replaced: DifferingWeight) -> float:
+            try:
+                outputs = self._run(model, cases, exact, restore=True, replaced=replaced)
+            except UnmeasurableError:
+                return -math.inf
+            return min(_measure_snr(outputs, cases, source.eager64).values(), default=-math.inf)
 
-        own_db = measure({})
-        return [it for it in chosen if measure({it.sha256: it.fresh}) > own_db + MIN_GAIN_DB]
+        own_db = measure()
+        return [it for it in chosen if measure(it) > own_db - MAX_LOSS_DB]
+
+    def _compare_with_rounding(
+        self, model: Path, cases: Sequence[InputCase], source: ExportResult, exact: frozenset[str], *, in_half: bool
+    ) -> WidenedDifferences:
+        """Compare with the source, with a bound from runs with other rounding of the weights that are not `exact`."""
+        steps, folded = HALF_STEPS if in_half else FLOAT_STEPS, frozenset(source.folded_weights)
+        roundings = [Rounding(steps, seed, folded) for seed in range(SAMPLES)]
+        changed = [self._run(model, cases, exact, restore=True, rounding=rounding) for rounding in roundings]
+        found = self._compare_cases(self._run(model, cases, exact, restore=True), changed, cases, source.eager64)
+        if all(difference.agrees for difference in found.differences):
+            return found
+        # A restored constant may be wrong.
+        return self._compare_cases(self._run(model, cases, exact), changed, cases, source.eager64)
+
+    def _compare_cases(
+        self,
+        outputs: RunOutputs,
+        changed: Sequence[RunOutputs],
+        cases: Sequence[InputCase],
+        source: Sequence[CaseResult],
+    ) -> WidenedDifferences:
+        differences: list[Difference] = []
+        limits: dict[str, float] = {}
+        for key, snr_db in _measure_snr(outputs, cases, source).items():
+            own = load_array(outputs.paths[key] or "")
+            others = [load_array(other) for run in changed if (other := run.paths.get(key))]
+            noise_db = min((compute_snr_db(other, own, OutputScale()) for other in others), default=0.0)
+            if key[1] in self.ranked:  # equal scores may select other items; a fault of this size differs in float16
+                noise_db = min(noise_db, snr_db) if snr_db < MIN_NOISE_DB else noise_db
+            if noise_db < MIN_NOISE_DB:
+                limits[key[1]] = min(noise_db, limits.get(key[1], noise_db))
+            else:
+                differences.append(_create_difference(key, snr_db, noise_db))
+        return WidenedDifferences(tuple(differences), limits)
 
     def _run(
         self,
@@ -129,12 +171,13 @@ class WidenedComparison:
         *,
         restore: bool = False,
         rounding: Rounding | None = None,
-        replaced: Mapping[str, Array] | None = None,
+        replaced: Sequence[DifferingWeight] = (),
     ) -> RunOutputs:
         folder = self.extra.create_folder()
         path = folder / "model.onnx"
+        others = {(it.name, it.sha256): it.fresh for it in replaced}
         try:
-            if not write_widened_model(model, path, exact, restore=restore, rounding=rounding, replaced=replaced):
+            if not write_widened_model(model, path, exact, restore=restore, rounding=rounding, replaced=others):
                 raise UnmeasurableError("it is too large for a copy in float32")
         except (OSError, ValueError) as error:
             raise UnmeasurableError(f"it cannot be copied: {error}") from error
@@ -145,19 +188,6 @@ class WidenedComparison:
             raise UnmeasurableError(f"it does not run in float32 on {self.runtime} ({error})") from error
 
 
-def _compare_with_rounding(
-    run: Callable[..., RunOutputs], cases: Sequence[InputCase], source: ExportResult, exact: frozenset[str]
-) -> WidenedDifferences:
-    """Compare with the source, with a bound from runs with other rounding of the weights that are not in `exact`."""
-    steps = HALF_STEPS if computes_in_half(source) else FLOAT_STEPS
-    folded = frozenset(source.folded_weights)
-    changed = [run(exact, restore=True, rounding=Rounding(steps, seed, folded)) for seed in range(SAMPLES)]
-    found = _compare_cases(run(exact, restore=True), changed, cases, source.eager64)
-    if all(difference.agrees for difference in found.differences):
-        return found
-    return _compare_cases(run(exact), changed, cases, source.eager64)  # a restored constant may be wrong
-
-
 def _widen_case(case: InputCase, folder: Path) -> InputCase:
     folder.mkdir()
     inputs = dict(case.inputs)
@@ -166,22 +196,6 @@ def _widen_case(case: InputCase, folder: Path) -> InputCase:
             inputs[name] = str((folder / f"{index}.npy").absolute())
             np.save(inputs[name], load_array(path).astype(np.float32), allow_pickle=False)
     return msgspec.structs.replace(case, inputs=inputs)
-
-
-def _compare_cases(
-    outputs: RunOutputs, changed: Sequence[RunOutputs], cases: Sequence[InputCase], source: Sequence[CaseResult]
-) -> WidenedDifferences:
-    differences: list[Difference] = []
-    limits: dict[str, float] = {}
-    for key, snr_db in _measure_snr(outputs, cases, source).items():
-        own = load_array(outputs.paths[key] or "")
-        others = [load_array(other) for run in changed if (other := run.paths.get(key))]
-        noise_db = min((compute_snr_db(other, own, OutputScale()) for other in others), default=0.0)
-        if noise_db < MIN_NOISE_DB:
-            limits[key[1]] = min(noise_db, limits.get(key[1], noise_db))
-        else:
-            differences.append(_create_difference(key, snr_db, noise_db))
-    return WidenedDifferences(tuple(differences), limits)
 
 
 def _measure_snr(

@@ -333,15 +333,26 @@ def _is_identity(normalization: Any) -> bool:
 def _find_folded_weights(module: Any) -> Set[int]:
     """Return the ids of weights into which exporters may fold a normalization, perhaps without an effect on float16.
 
-    A normalization with initial statistics divides by the square root of 1.00001.
+    A normalization with initial statistics divides by the square root of 1.00001, and an initial weight normalization
+    multiplies by 1.
     """
     parts = list(module.modules())
+    normalized = {id(weight) for part in parts for weight in _list_normalized_weights(part)}
     is_folded: Tuple[Any, ...] = ()
     if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in parts):
         is_folded = (torch.nn.modules.conv._ConvNd,)
     if any(isinstance(part, torch.nn.BatchNorm1d) for part in parts):
         is_folded = (*is_folded, torch.nn.Linear)
-    return {id(weight) for part in parts if isinstance(part, is_folded) for weight in part.parameters(recurse=False)}
+    folded = {id(weight) for part in parts if isinstance(part, is_folded) for weight in part.parameters(recurse=False)}
+    return folded | normalized
+
+
+def _list_normalized_weights(part: Any) -> List[Any]:
+    """Return the weights of a module from which its parametrizations, such as weight normalization, compute others."""
+    owned = dict(part.named_parameters(recurse=False))
+    older = [owned[name] for name in owned if name.endswith("_v") and name[:-1] + "g" in owned]  # without `parametrize`
+    newer = part._modules.get("parametrizations")
+    return [*older, *(newer.parameters() if newer is not None else ())]
 
 
 def _round(weight: Any) -> Iterator[Any]:

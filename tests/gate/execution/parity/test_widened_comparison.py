@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,18 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Job, Observation, Run, RunResult
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
-from onnxgate.gate.execution.parity.widened_comparison import MAX_WIDENED_DB, WidenedComparison, WidenedDifferences
+from onnxgate.gate.execution.parity.widened_comparison import (
+    MAX_DIFFERING,
+    MAX_WIDENED_DB,
+    WidenedComparison,
+    WidenedDifferences,
+)
+from onnxgate.model.subgraphs.widened_models import hash_weight
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
+from onnxgate.stages.parity.differing_weights import WeightComparison, compare_weights
+from onnxgate.stages.parity.source_difference import match_fresh_export
 from tests.harness.models import parse
 
 if TYPE_CHECKING:
@@ -40,13 +49,23 @@ def save(path: Path, nodes: str, **weights: Array) -> Path:
 
 
 def compare(
-    folder: Path, nodes: str, lost: int = 0, *, wrong: Array | None = None, exported: Path | None = None
+    folder: Path,
+    nodes: str,
+    lost: int = 0,
+    *,
+    stored: Array | None = None,
+    exported: Path | None = None,
+    parameters: Sequence[Array] = (),
+    is_half: bool = True,
+    ranked: Sequence[str] = (),
 ) -> WidenedDifferences:
     """Compare a model whose weights were computed; the first `lost` runs return no output.
 
-    It is correct unless it contains the `wrong` weights.
+    It is correct unless it contains the `stored` weights. The source contains the weights `parameters`.
     """
-    save(folder / "m.onnx", nodes, w=WEIGHTS if wrong is None else wrong)
+    model = save(folder / "m.onnx", nodes, w=WEIGHTS if stored is None else stored)
+    fresh = match_fresh_export(onnx.load(model), model, exported) if exported is not None else None
+    weights = compare_weights(fresh, model, MAX_DIFFERING) if fresh is not None else WeightComparison()
     values = np.random.default_rng(0).normal(size=64).astype(np.float16)
     wide = values.astype(np.float64) * WEIGHTS.astype(np.float64)
     np.save(folder / "x.npy", values)
@@ -64,13 +83,15 @@ def compare(
         future.set_result(Completed(result=result))
         return future
 
-    source = ExportResult(model=None, eager64=(CaseResult(outputs=(str(folder / "y.npy"),)),), is_half=True)
+    wide_outputs = (CaseResult(outputs=(str(folder / "y.npy"),)),)
+    hashes = tuple(sorted({hashed for it in parameters for hashed in hash_weight(it)}))
+    source = ExportResult(model=None, eager64=wide_outputs, is_half=is_half, half_weights=hashes)
     case = InputCase(name="sizes", origin="generated", inputs={"x": str(folder / "x.npy")})
     runtime = LockedRuntime(engine="onnxruntime", release="1.31.1", python="3.11")
     planned = PlannedRuntime(runtime, ("server",), ("all",), ("CPUExecutionProvider",), required=True)
     extra = ExtraRuns({planned.name: planned}, submit, lambda: place / str(next(places)))
-    comparison = WidenedComparison(extra, planned.name, exported)
-    return comparison.compare(folder / "m.onnx", [case], Completed(result=source))
+    comparison = WidenedComparison(extra, planned.name, weights, ranked)
+    return comparison.compare(model, [case], Completed(result=source))
 
 
 def test_bound_is_measured(tmp_path: Path) -> None:
@@ -96,15 +117,24 @@ def test_output_that_is_lost_by_rounding_is_named(tmp_path: Path) -> None:
     assert compare(tmp_path, STEADY, lost=2) == ((), {"y": 0.0}, ())
 
 
+WRONG = np.where(np.arange(64) < 16, WEIGHTS * np.float16(1.01), WEIGHTS)
+
+
 def test_weight_that_differs_from_a_fresh_export_does_not_lower_its_bound(tmp_path: Path) -> None:
     """Otherwise, the effect of a wrong weight is hidden by the effect of its own rounding."""
-    wrong = np.where(np.arange(64) < 16, WEIGHTS * np.float16(1.01), WEIGHTS)
-    hidden = compare(tmp_path, SENSITIVE, wrong=wrong)
+    hidden = compare(tmp_path, SENSITIVE, stored=WRONG)
     exported = save(tmp_path / "fresh.onnx", SENSITIVE, w=WEIGHTS)
-    (difference,), limits, names = compare(tmp_path, SENSITIVE, wrong=wrong, exported=exported)
+    (difference,), limits, names = compare(tmp_path, SENSITIVE, stored=WRONG, exported=exported, parameters=[WEIGHTS])
 
     assert (hidden.differences, [*hidden.limits]) == ((), ["y"])
     assert (difference.agrees, difference.bound, limits, names) == (False, MAX_WIDENED_DB, {}, ("w",))
+
+
+def test_weight_that_is_not_in_the_source_is_computed(tmp_path: Path) -> None:
+    """Two exports may compute it differently, for example with other rounding of large numbers."""
+    exported = save(tmp_path / "fresh.onnx", SENSITIVE, w=WEIGHTS)
+
+    assert compare(tmp_path, SENSITIVE, stored=WRONG, exported=exported).wrong_weights == ()
 
 
 def test_weight_that_was_combined_in_one_export_only_is_computed(tmp_path: Path) -> None:
@@ -112,8 +142,29 @@ def test_weight_that_was_combined_in_one_export_only_is_computed(tmp_path: Path)
 
     For example, one of two exports may combine a convolution with a normalization.
     """
-    twice = np.full(64, 2, np.float16)
-    exported = save(tmp_path / "fresh.onnx", "b = Mul(x, v)  y = Mul(b, u)", v=WEIGHTS * np.float16(0.5), u=twice)
-    (difference,), _, names = compare(tmp_path, STEADY, exported=exported)
+    parts = {"v": WEIGHTS * np.float16(0.5), "u": np.full(64, 2, np.float16)}
+    exported = save(tmp_path / "fresh.onnx", "b = Mul(x, v)  y = Mul(b, u)", **parts)
+    (difference,), _, names = compare(tmp_path, STEADY, exported=exported, parameters=[*parts.values()])
 
     assert (difference.agrees, difference.bound_from, names) == (True, "measured", ())
+
+
+def test_weights_that_were_computed_in_float16_are_rounded_more_than_once(tmp_path: Path) -> None:
+    """A model may have been exported from a float16 copy of its source. Its weights differ slightly from an export."""
+    stored = np.nextafter(WEIGHTS, np.float16(2))
+    exported = save(tmp_path / "fresh.onnx", STEADY, w=WEIGHTS)
+    once = compare(tmp_path, STEADY, stored=stored, is_half=False)
+    (difference,), *_ = compare(tmp_path, STEADY, stored=stored, exported=exported, is_half=False)
+
+    assert not all(it.agrees for it in once.differences)
+    assert difference.agrees
+
+
+def test_selection_of_other_items_is_a_limit(tmp_path: Path) -> None:
+    """With equal scores, a model in float32 may select other items than the source in float64."""
+    wrong = WEIGHTS * np.float16(-1)
+    (difference,), *_ = compare(tmp_path, STEADY, stored=wrong)
+    ranked = compare(tmp_path, STEADY, stored=wrong, ranked=["y"])
+
+    assert not difference.agrees
+    assert (ranked.differences, [*ranked.limits]) == ((), ["y"])
