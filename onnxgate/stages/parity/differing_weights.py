@@ -35,6 +35,8 @@ MIN_UNEQUAL_SHARE = 0.05
 
 If it computed them in float32, they equal those of a fresh export after rounding. Source: chosen.
 """
+MIN_COMPUTED_ELEMENTS = 16
+"""Minimum number of elements of computed weights. A few constants may be wrong instead."""
 _STEP, _SMALLEST_STEP = 2.0**-10, 2.0**-24
 """Size of a float16 step relative to the smallest number with this step, and the smallest step."""
 
@@ -61,7 +63,8 @@ class WeightComparison:
     def is_computed_in_half(self, exact: Collection[str]) -> bool:
         """Return whether a tool computed weights in float16; those in `exact`, given by SHA-256, were not computed."""
         computed = [(unequal, size) for sha256, unequal, size in self.unequal if sha256 not in exact]
-        return sum(unequal for unequal, _ in computed) > MIN_UNEQUAL_SHARE * sum(size for _, size in computed)
+        size = sum(size for _, size in computed)
+        return size >= MIN_COMPUTED_ELEMENTS and sum(it for it, _ in computed) > MIN_UNEQUAL_SHARE * size
 
 
 def compare_weights(fresh: FreshExport, model: Path, limit: int) -> WeightComparison:

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from onnxgate.stages.parity.differing_weights import compare_weights, locate_differing_weight
+from onnxgate.stages.parity.differing_weights import WeightComparison, compare_weights, locate_differing_weight
 from onnxgate.stages.parity.source_difference import match_fresh_export
 
 if TYPE_CHECKING:
@@ -90,6 +90,13 @@ def test_weights_that_are_computed_in_float16_differ_slightly(tmp_path: Path, sh
 
     assert expected == compared.is_computed_in_half([shared])
     assert not compared.is_computed_in_half([shared, computed])
+
+
+def test_a_constant_that_differs_slightly_may_be_wrong() -> None:
+    """For example, 1.7 in place of 1.702 differs by two float16 steps."""
+    weights = {sha256: WeightComparison(unequal=((sha256, 1, size),)) for sha256, size in (("a", 1), ("b", 16))}
+
+    assert [False, True] == [it.is_computed_in_half([]) for it in weights.values()]
 
 
 def test_weights_are_left_out_if_many_differ(tmp_path: Path) -> None:
