@@ -49,13 +49,17 @@ class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrongConstant(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that cannot be computed because of its constant inputs, whatever the inputs of the model are."""
+    """A node that cannot be computed because of its constant inputs, whatever the inputs of the model are.
+
+    Without `is_certain`, another node may have caused the failure, or the node may not have run.
+    """
 
     operator: str  # "Gather"
     words: str  # "the node that makes `z`"
     fault: str  # "the index 9 is out of range for 4 elements"
     node: str = ""  # name of the node
     place: Place | None = None  # the source line that created the node
+    is_certain: bool = True
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

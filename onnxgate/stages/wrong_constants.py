@@ -37,7 +37,7 @@ def add_wrong_constants(
         return dict(attempts)
     typed = infer_model_types(model)
     traits = [node.operation.traits for node in typed.kinds]
-    if not any(it.constant_fault or it.divides_by_zero for it in traits):
+    if not any(it.constant_fault or it.divisor == "zero" for it in traits):
         return dict(attempts)
     wrong = {text: _find_failed_node(typed, *found, find_line) for text, found in running.items()}
     division = _find_division(typed, find_line)
@@ -77,9 +77,31 @@ def _find_failed_node(typed: TypedModel, operator: str, name: str, find_line: Fi
 
 
 def _find_division(typed: TypedModel, find_line: FindSourceLine) -> WrongConstant | None:
-    """Return the first node of the main graph, so that it runs with all inputs, that divides by a constant 0."""
-    first = next((node for node in typed.nodes if node.operation.traits.divides_by_zero), None)
-    return _describe_node(first, "integers are divided by a constant 0", find_line) if first is not None else None
+    """Return a node that divides by a constant 0, preferably one of the main graph; None if no node can do so.
+
+    It is the cause if all other nodes that may divide by 0 divide by a constant 0 as well, in the main graph, so that
+    they run with all inputs. Nodes whose dividend may have no elements may not divide.
+    """
+    nodes = [it for it in typed.all_nodes() if it.operation.traits.divisor and _has_elements(it) is not False]
+    wrong = [node for node in nodes if node.operation.traits.divisor == "zero"]
+    if not wrong:
+        return None
+    always = [node for node in wrong if node.operation.traits.divides_by_zero and node in typed.nodes]
+    dividing = next(filter(_has_elements, always), always[0] if len(always) == 1 else None)
+    chosen = dividing or next(iter(always), wrong[0])
+    described = _describe_node(chosen, "integers are divided by a constant 0", find_line)
+    return msgspec.structs.replace(described, is_certain=dividing is not None and len(always) == len(nodes))
+
+
+def _has_elements(node: TypedNode) -> bool | None:
+    """Return whether the first input of a node has elements; None if this is unknown."""
+    value_type = node.type_of(node.proto.input[0])
+    if value_type is None or not value_type.tensor_type.HasField("shape"):
+        return None
+    dims = value_type.tensor_type.shape.dim
+    if any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in dims):
+        return False
+    return True if all(dim.dim_value > 0 for dim in dims) else None
 
 
 def _describe_node(node: TypedNode, fault: str, find_line: FindSourceLine) -> WrongConstant:

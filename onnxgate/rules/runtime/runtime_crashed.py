@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.advice import correct_constant
+from onnxgate.core.advice import Advice, correct_constant
 from onnxgate.core.findings import Hit, Level, OnRuntime, explained_by
-from onnxgate.evidence.runtime import ModelRuns, is_avoided_crash, select_worst_attempts
+from onnxgate.evidence.runtime import ModelRuns, WrongConstant, is_avoided_crash, select_worst_attempts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, format_sizes, suggest_sizes
 
@@ -25,7 +25,8 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
 
     ## What to do
     - Export the model without the operation that crashes, or change the target as the finding suggests.
-    - If the finding names a wrong constant, correct it: other releases refuse the model or crash as well.
+    - If the finding names a wrong constant, correct it: other releases refuse the model or crash as well. If the
+      constant is only a possible cause, another node may divide by 0, or the node may not have run.
     - Report the crash to the project that develops the runtime.
     - If onnxgate guessed the size of an axis, and the model is only used with other sizes, set `sizes`.
 
@@ -39,20 +40,32 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     if attempts[0].outcome != "crashed":
         return
     end, case = attempts[0].end, attempts[0].case.name
-    wrong = end.wrong_constant
-    because = f" because {wrong.fault} (`{wrong.operator}`, {wrong.words})" if wrong is not None else ""
+    wrong, because = end.wrong_constant, ""
+    if wrong is not None:
+        possibly = "" if wrong.is_certain else ", possibly"
+        because = f"{possibly} because {wrong.fault} (`{wrong.operator}`, {wrong.words})"
+    blamed = wrong if wrong is not None and wrong.is_certain else None
     is_guessed = bool(attempts[0].case.guessed) and attempts[0].source in ("none", "failed")
     phase = "when loaded" if end.during == "load" else f"during {end.during}"
     yield Hit(
-        (wrong.place if wrong is not None else None) or subject.place,
+        (blamed.place if blamed is not None else None) or subject.place,
         f"crashes the runtime {f'when run with `{case}`' if case else phase}{because}",
         model=subject.model,
-        node=wrong.node if wrong is not None else "",
-        fix=correct_constant(wrong.operator) if wrong is not None else GUESSED_FIX if is_guessed else FIX,
+        node=blamed.node if blamed is not None else "",
+        fix=_suggest_fix(wrong, is_guessed=is_guessed),
         on=OnRuntime(subject.runtime, f"ends with {end.signal}{describe_level(attempts, subject)}"),
         relations=explained_by(*subject.predicted_crashes),
         identity=case or end.during,
     )
+
+
+def _suggest_fix(wrong: WrongConstant | None, *, is_guessed: bool) -> Advice:
+    other = GUESSED_FIX if is_guessed else FIX
+    if wrong is None:
+        return other
+    if wrong.is_certain:
+        return correct_constant(wrong.operator)
+    return f"correct the constant input of `{wrong.operator}`; if the model still crashes, {other}"
 
 
 def _find_crashing_sizes(subject: ModelRuns) -> Iterator[Hit]:

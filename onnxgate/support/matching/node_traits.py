@@ -28,6 +28,7 @@ _SQUEEZE_WITH_AXES_INPUT = 13
 """First opset in which the axes of Squeeze are an input. Older ones are inferred wrongly by old releases."""
 _DOUBLE = 11
 _INTEGERS = (6, 7)
+_ALL_INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
 _FOLDED = frozenset(
     (
         *("Add", "Cast", "Concat", "ConstantOfShape", "Div", "Expand", "Gather", "Identity", "Mul", "Neg", "Range"),
@@ -91,12 +92,7 @@ class TraitReader:
             fault = self._find_constant_fault(node)
             return NodeTraits(constant_fault=fault, has_late_fault=self._is_in_function) if fault else NO_TRAITS
         if name in ("Div", "Mod"):
-            if not self._divides_by_zero(node):
-                return NO_TRAITS
-            is_computed = self._is_computed_dividend(node.inputs[0])
-            return NodeTraits(
-                divides_by_zero="constants" if is_computed else "input", has_late_fault=self._is_in_function
-            )
+            return self._read_division(node) if len(node.inputs) > 1 else NO_TRAITS
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
         return NodeTraits(scales=self._read_scales(node))
@@ -165,12 +161,27 @@ class TraitReader:
         fault = explain_fault(node, constants)
         return fault if fault and all(map(self._is_stored, node.inputs)) else ""
 
-    def _divides_by_zero(self, node: NodeView) -> bool:
-        """Return whether a constant divisor of integers contains 0."""
-        tensor = self._constant(node.inputs[1]) if len(node.inputs) > 1 else None
-        if tensor is None or tensor.data_type not in _INTEGERS or 0 not in (read_small_values(tensor) or ()):
-            return False
-        return self._is_stored_here(node.inputs[1])
+    def _read_division(self, node: NodeView) -> NodeTraits:
+        """Return whether a Div or Mod divides integers by a constant that contains 0, or by a value that may."""
+        tensor = self._constant(node.inputs[1])
+        if tensor is None:
+            value_type = self._scope.type_of(node.inputs[0])
+            is_integer = value_type is None or value_type.tensor_type.elem_type in (0, *_ALL_INTEGERS)
+            return NodeTraits(divisor="unknown") if is_integer else NO_TRAITS
+        if tensor.data_type not in _ALL_INTEGERS:
+            return NO_TRAITS
+        values = read_small_values(tensor)
+        if values is None or 0 not in values:
+            is_known = values is not None and self._is_stored(node.inputs[1])
+            return NO_TRAITS if is_known else NodeTraits(divisor="unknown")
+        if tensor.data_type not in _INTEGERS or not self._is_stored_here(node.inputs[1]):
+            return NodeTraits(divisor="zero")
+        is_computed = self._is_computed_dividend(node.inputs[0])
+        return NodeTraits(
+            divides_by_zero="constants" if is_computed else "input",
+            has_late_fault=self._is_in_function,
+            divisor="zero",
+        )
 
     def _is_computed_dividend(self, name: str) -> bool:
         """Return whether a dividend becomes a constant that has elements when the model is loaded."""

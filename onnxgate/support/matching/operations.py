@@ -55,6 +55,8 @@ class NodeTraits(msgspec.Struct, frozen=True):
     has_late_fault: bool = False  # the node with such a fault is in a local function
     # Div or Mod of integers by a constant that contains 0; "constants": older releases compute it when they load it
     divides_by_zero: Literal["", "constants", "input"] = ""
+    # Div or Mod of integers by such a constant, or by one that callers can replace ("zero"), or by another value
+    divisor: Literal["", "zero", "unknown"] = ""
 
     @property
     def concerns_neighbors(self) -> bool:

@@ -15,7 +15,7 @@ from onnxgate.evidence.runtime import ModelRuns, is_unusable
 from onnxgate.model.reading.view import ModelView
 from onnxgate.rules.runtime.inputs_unusable import inputs_unusable
 from onnxgate.rules.runtime.run_failed import run_failed
-from onnxgate.rules.runtime.runtime_crashed import runtime_crashed
+from onnxgate.rules.runtime.runtime_crashed import FIX, runtime_crashed
 from onnxgate.stages.runtime import ExecutedModel, collect_evidence
 from tests.harness.recorded_runs import PLACE, done, ran, refused
 
@@ -99,6 +99,7 @@ def test_place_of_wrong_constants() -> None:
 
 
 IN_MAIN_GRAPH = "(int64[2] x) => (int64[2] y) <int64[2] d = {0, 1}> { a = Neg (x) [own] y = Div (a, d) }"
+OF_ANY_SIZE = "(int64[N] x) => (int64[N] y) <int64[1] d = {0}> { a = Neg (x) [own] y = Div (a, d) }"
 NOT_ALWAYS = """(int64[2] x, bool c) => (int64[2] y) <int64[2] d = {0, 1}> {
     y = If (c) <then_branch = t () => (int64[2] z) { z = Div (x, d) },
                 else_branch = e () => (int64[2] o) { o = Neg (x) }> }"""
@@ -120,14 +121,31 @@ def crash(graph: str, signal: str, during: str = "case generated inputs") -> Mod
         (IN_MAIN_GRAPH, "SIGFPE", True),
         (IN_MAIN_GRAPH, "SIGSEGV", False),
         (IN_MAIN_GRAPH.replace("{0, 1}", "{2, 1}"), "SIGFPE", False),
-        (NOT_ALWAYS, "SIGFPE", False),
+        (IN_MAIN_GRAPH.replace("Neg (x)", "Div (x, i)").replace("x)", "x, int64[2] i)", 1), "SIGFPE", None),
+        (IN_MAIN_GRAPH.replace("Neg (x)", "Div (x, d)"), "SIGFPE", True),
+        (IN_MAIN_GRAPH.replace("int64[2] x", "int64[0] x"), "SIGFPE", False),
+        (OF_ANY_SIZE, "SIGFPE", True),
+        (OF_ANY_SIZE.replace("Neg (x)", "Div (x, d)"), "SIGFPE", None),
+        (NOT_ALWAYS, "SIGFPE", None),
+        (NOT_ALWAYS.replace("{0, 1}", "{2, 1}"), "SIGFPE", False),
     ],
 )
-def test_a_division_by_zero_crashes(graph: str, signal: str, expected: bool) -> None:
-    """The node must run with all inputs, because a computed divisor of another node may be the cause."""
+def test_a_division_by_zero_crashes(graph: str, signal: str, *, expected: bool | None) -> None:
+    """The node is certainly the cause if it runs with all inputs, and no other node may divide by 0."""
     wrong = crash(graph, signal).attempts[0].end.wrong_constant
 
-    assert expected == (wrong is not None)
+    assert expected == ((wrong.is_certain or None) if wrong is not None else False)
+
+
+def test_a_possible_cause_of_a_crash() -> None:
+    """The finding is not about the node, and suggests reporting the crash if the constant is not the cause."""
+    (hit,) = runtime_crashed.judge(crash(NOT_ALWAYS, "SIGFPE"))
+
+    assert hit.message == (
+        "crashes the runtime when run with `generated inputs`, possibly because integers are divided by a constant 0 "
+        "(`Div`, the node that makes `z`)"
+    )
+    assert ("", f"correct the constant input of `Div`; if the model still crashes, {FIX}") == (hit.node, hit.fix)
 
 
 @pytest.mark.parametrize(
