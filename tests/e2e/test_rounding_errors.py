@@ -286,14 +286,17 @@ if __name__ == "__main__":
             model.layer.self_attn.in_proj_weight.data[:32] *= 1.01
         torch.onnx.export(
             model, args, f"models/{build.__name__}.onnx", dynamo=True, external_data=False,
-            input_names=["x"], output_names=["y"],
+            input_names=["features"], output_names=["y"],
         )
 """
 
 
 @pytest.mark.torch
 def test_small_faults_are_told_from_approximations(small: Repository, toolchain: Path) -> None:
-    """A query weight that is 1 % off is found within the default tolerance; a larger error of a kernel is a note."""
+    """A query weight that is 1 % off is found within the default tolerance; a larger error of a kernel is a note.
+
+    The inputs of the models have other names than those of a fresh export, which is run to confirm the fault.
+    """
     small.write("net.py", SMALL_FAULTS)
     models = "".join(
         f'\n[[model]]\npath = "models/{name}.onnx"\nsource = "net.py:{name}"\n' for name in ("gate", "query")
@@ -310,6 +313,7 @@ def test_small_faults_are_told_from_approximations(small: Repository, toolchain:
     notes = {row["model"]: row["reason"] for row in report["skipped"] if "fresh export" in row["reason"]}
 
     assert ("source-mismatch", "models/query.onnx") == (finding["rule"], finding["model"])
+    assert "whose weight " in finding["message"]
     assert max(bounds) < 1e-5
     assert ["models/gate.onnx"] == [*notes]
     assert "a fresh export is not closer to the source" in notes["models/gate.onnx"]

@@ -16,6 +16,7 @@ import msgspec
 from onnxgate.core import jobs
 from onnxgate.core.text import first_line
 from onnxgate.model.equality.model_comparison import GraphComparison, WeightPair
+from onnxgate.model.reading.fact_extraction import list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors
@@ -77,6 +78,21 @@ def match_fresh_export(committed: ModelProto, model: Path, path: Path) -> FreshE
     names = _match_outputs(committed, view.proto) | matching.values
     names |= _match_changed_nodes(committed, view.proto, matching.values)
     return FreshExport(path, view.proto, names, tuple(matching.weights))
+
+
+def rename_inputs(case: jobs.InputCase, committed: ModelProto, fresh: ModelProto) -> jobs.InputCase:
+    """Return a case of the committed model with the inputs of a fresh export.
+
+    As for the source, inputs are matched by name if the names are the same, and otherwise by position. One of both
+    exports may lack unused inputs.
+    """
+    names, others = ([value.name for value in list_inputs(proto.graph)] for proto in (committed, fresh))
+    if set(others).issubset(names):
+        return msgspec.structs.replace(case, inputs={it: path for it, path in case.inputs.items() if it in others})
+    if set(names).issubset(others) or len(names) != len(others):
+        return case
+    renamed = dict(zip(names, others, strict=True))
+    return msgspec.structs.replace(case, inputs={renamed.get(it, it): path for it, path in case.inputs.items()})
 
 
 def _match_outputs(committed: ModelProto, fresh: ModelProto) -> dict[str, str]:

@@ -207,10 +207,10 @@ class OutputComparer:
 
     def _create_small_differences(self, model: ParityModel) -> SmallDifferences | None:
         """Create the comparison of small differences; None without a fresh export, or for a quantized model."""
-        exported, names = self._exported, [value.name for value in self.reading.facts.outputs]
+        exported = self._exported
         if exported is None or exported.model is None or model.comparability.quantized:
             return None
-        return SmallDifferences(FreshRuns(self.extra, Path(exported.model), names, self.started.cases))
+        return SmallDifferences(FreshRuns(self.extra, Path(exported.model), self.reading.proto, self.started.cases))
 
     def _compare_values(self, model: ParityModel, file: Path, ran: Sequence[ObservedRun]) -> ParityEvidence:
         """Compare runs of a copy of a model without a source."""

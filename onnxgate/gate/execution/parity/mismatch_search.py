@@ -50,6 +50,7 @@ from onnxgate.stages.parity.source_difference import (
     create_fresh_export,
     describe_differing_weight,
     match_fresh_export,
+    rename_inputs,
     search_program_values,
 )
 from onnxgate.stages.runtime import ObservedRun
@@ -226,7 +227,8 @@ class MismatchSearch:
             path = model.replayed.replay(path, self.extra.place())
         fresh = match_fresh_export(model.proto, model.absolute, path) if path else None
         if fresh is not None:
-            exported = dataclasses.replace(model, absolute=fresh.path, proto=fresh.proto)
+            cases = {name: rename_inputs(case, model.proto, fresh.proto) for name, case in model.cases.items()}
+            exported = dataclasses.replace(model, absolute=fresh.path, proto=fresh.proto, cases=cases)
             right = self._side(exported, comparison.runtime, mismatch.optimization, mismatch.case)
             is_selected = mismatch.note == SELECTED
             searched = [

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,9 +19,15 @@ from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import Completed, InputCase, RunResult
 from onnxgate.evidence.parity import Comparison, Difference, find_mismatches
 from onnxgate.gate.execution.parity.extra_runs import ExtraRuns
+from onnxgate.model.reading.file_format import UnreadableModel
+from onnxgate.model.reading.structure import read_structure
 from onnxgate.stages.parity.output_comparison import ParityModel
+from onnxgate.stages.parity.source_difference import rename_inputs
 from onnxgate.stages.parity.stage import ParityEvidence
 from onnxgate.stages.runtime import ObservedRun
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 MIN_RATIO = 4.0
 """Minimum ratio of a fault to the difference of the fresh export.
@@ -35,19 +42,25 @@ Compare = Callable[[ParityModel, Sequence[ObservedRun]], ParityEvidence]
 
 @dataclass(frozen=True, slots=True)
 class FreshRuns:
-    """Starts runs of the export of this check, whose outputs have the same order as `outputs` of the model."""
+    """Starts runs of the export of this check, whose outputs have the same order as those of `model`."""
 
     extra: ExtraRuns
     path: Path
-    outputs: Sequence[str]
+    model: ModelProto
     cases: Sequence[InputCase]
 
     def run(self, runtime: str, level: str) -> ObservedRun | None:
         """Run the export with the output names of the model; None if it does not run or has other outputs."""
-        run = self.extra.start(runtime, self.path, self.cases, "all" if level == "all" else "disabled").observe()
+        outputs = tuple(value.name for value in self.model.graph.output)
+        try:
+            fresh = read_structure(self.path)
+        except (OSError, UnreadableModel):
+            return None
+        cases = [rename_inputs(case, self.model, fresh) for case in self.cases]
+        run = self.extra.start(runtime, self.path, cases, "all" if level == "all" else "disabled").observe()
         match run.observation:
-            case Completed(result=RunResult() as result) if len(result.outputs) == len(self.outputs):
-                result = msgspec.structs.replace(result, outputs=tuple(self.outputs))
+            case Completed(result=RunResult() as result) if len(result.outputs) == len(outputs):
+                result = msgspec.structs.replace(result, outputs=outputs)
                 return replace(run, observation=msgspec.structs.replace(run.observation, result=result))
             case _:
                 return None

@@ -37,11 +37,11 @@ MODEL = ParityModel("m.onnx", PLACE, NumericTraits(), None, None, noise=NoiseMea
 BOUND = 1e-6
 
 
-def _write(session: Session, offset: float, output: str) -> Path:
-    """Write a model that adds `offset` to its input."""
-    path = session.place().with_suffix(".onnx")
-    text = f"b = Constant<value = float {{{offset}}}>() {output} = Add(x, b)"
-    onnx.save(parse(f"g (float[8] x) => (float[8] {output}) {{ {text} }}"), path)
+def _write(session: Session, offset: float, names: tuple[str, str]) -> Path:
+    """Write a model that adds `offset` to its input; `names` are those of input and output."""
+    path, (name, output) = session.place().with_suffix(".onnx"), names
+    text = f"b = Constant<value = float {{{offset}}}>() {output} = Add({name}, b)"
+    onnx.save(parse(f"g (float[8] {name}) => (float[8] {output}) {{ {text} }}"), path)
     return path
 
 
@@ -52,7 +52,8 @@ def _compare(
 
     Return the mismatches as runtime and bound, the reasons, and the number of additional runs.
     """
-    paths = {offset: _write(session, offset, name) for offset, name in ((fresh, "other_name"), (committed, "y"))}
+    fresh_names = ("other_input", "other_name")
+    paths = {offset: _write(session, offset, it) for offset, it in ((fresh, fresh_names), (committed, ("x", "y")))}
     inputs = session.place().with_suffix(".npy")
     np.save(inputs, VALUES)
     case = InputCase(name="sizes", origin="generated", inputs={"x": str(inputs)})
@@ -65,7 +66,9 @@ def _compare(
         ran.append(ObservedRun(planned.name, job, session.submit(planned, job, None).result()))
     session.jobs.clear()
     compare = partial(collect_evidence, eager=eager, unusable=())
-    export = FreshRuns(ExtraRuns(RUNTIMES, session.submit, session.place), paths[fresh], ["y"], (case,))
+    export = FreshRuns(
+        ExtraRuns(RUNTIMES, session.submit, session.place), paths[fresh], onnx.load(paths[committed]), (case,)
+    )
     usual: ParityEvidence = compare(model, ran)
     _, (comparisons, reasons) = SmallDifferences(export).compare(model, {"y": bound}, ran, compare, usual)
     mismatches = [(it.runtime, mismatch.bound) for it in comparisons for mismatch in find_mismatches(it)]
