@@ -68,6 +68,8 @@ RUN_HINT = "run `onnxgate check` without `--static`, which loads the model on th
 HARVEST_HINT = "run `onnxgate check` once without `--static` to cache the support data of this build"
 EXTENSION_DOUBT = "an extension may register this operator; the runtime stage checks this"
 PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage checks this"
+_WRONG_CONSTANTS = frozenset({"constants", "divisor"})
+"""What problems of nodes with wrong constants are about (`SupportGap.about`)."""
 MISSING_PREDICTIONS = {"schemas": "kernel support is not predicted", "versions": "operator support is not predicted"}
 """Kind of available support data -> message that names the missing predictions."""
 NodeKey = tuple[str, str, tuple[str, ...]]
@@ -294,13 +296,14 @@ class OperatorPredictions(msgspec.Struct, dict=True):
     def collect(self) -> tuple[list[object], dict[str, Prediction]]:
         """Return the evidence for refused and undecided nodes, and the predictions by runtime."""
         subjects: list[object] = []
-        predictions = {}
-        for data in self.supports:
-            complete = predict(
-                self.typed, data.implementation, data.limits, data.planned.providers, self.questionable_kinds
-            )
-            prediction = restrict_to_known(complete, data)
-            subjects += self._find_refused(data, prediction)
+        complete = [
+            predict(self.typed, data.implementation, data.limits, data.planned.providers, self.questionable_kinds)
+            for data in self.supports
+        ]
+        wrong, predictions = _find_wrong_constants(complete), {}
+        for data, own in zip(self.supports, complete, strict=True):
+            prediction = restrict_to_known(own, data)
+            subjects += self._find_refused(data, prediction, wrong)
             subjects += self._find_unknown(data.name, prediction)
             if data.depth == "all" or prediction.verdict == "refused":
                 predictions[data.name] = prediction
@@ -324,14 +327,18 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 implemented.add(node.operation)
         return tuple(questionable)
 
-    def _find_refused(self, data: RuntimeSupportData, prediction: Prediction) -> Iterator[RefusedOperation]:
+    def _find_refused(
+        self, data: RuntimeSupportData, prediction: Prediction, wrong: Mapping[str, Sequence[NodeProblem]]
+    ) -> Iterator[RefusedOperation]:
         groups: dict[tuple[str, str], list[NodeProblem]] = {}
         for problem in prediction.found:
             if problem.miss is not None:
                 groups.setdefault((problem.miss.rule, problem.miss.problem), []).append(problem)
         for group in groups.values():
-            gap, first = group[0].miss, group[0].node
+            gap = group[0].miss
             assert gap is not None
+            named = wrong.get(gap.problem, group)
+            first = named[0].node
             yield RefusedOperation(
                 rule=gap.rule,
                 model=self.model.path,
@@ -341,8 +348,8 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 detail=gap.detail,
                 operator=first.operation.label,
                 about=gap.about,
-                nodes=self._describe_nodes(problem.node for problem in group),
-                ways=self._find_ways_out(gap, group),
+                nodes=self._describe_nodes(problem.node for problem in named),
+                ways=self._find_ways_out(gap, named),
                 opset_too_new=first.operation.domain in prediction.opsets_too_new,
                 extensions=data.planned.extensions,
             )
@@ -440,6 +447,16 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         parent = self._parents.get(_node_key(first), "")
         words = describe_nodes(first.name, _first_output(first), len(distinct) - 1, first.within, parent)
         return NodeGroup(first.name, words, first.within)
+
+
+def _find_wrong_constants(predictions: Iterable[Prediction]) -> dict[str, list[NodeProblem]]:
+    """Return all nodes with wrong constants by problem. Each is wrong, although a release may refuse only some."""
+    found: dict[str, dict[TypedNode, NodeProblem]] = {}
+    for prediction in predictions:
+        for problem in prediction.found:
+            if problem.miss is not None and problem.miss.about in _WRONG_CONSTANTS:
+                found.setdefault(problem.miss.problem, {}).setdefault(problem.node, problem)
+    return {problem: [*nodes.values()] for problem, nodes in found.items()}
 
 
 def _node_key(node: TypedNode) -> NodeKey:

@@ -91,6 +91,16 @@ def test_equal_refusals_have_equal_suggestions(tmp_path: Path) -> None:
     assert replace(first, runtime="") == replace(second, runtime="")
 
 
+def test_nodes_with_wrong_constants_are_the_same_on_all_releases(tmp_path: Path) -> None:
+    """A release that ends at the first of two nodes does not divide the same problem into two findings."""
+    graph = "g (int64[2] x) => (int64[2] y) <int64[2] c = {1, 1}, int64[2] d = {0, 1}>"
+    write(tmp_path / "m.onnx", f"{graph} {{ [a] z = Div (c, d) [b] w = Div (x, d) y = Add (z, w) }}")
+    found = gather(tmp_path, planned("1.22.1"), planned("1.31.1"))
+    refused = select_subjects(found, RefusedOperation)
+
+    assert ["node `a`, and 1 more"] * 2 == [it.nodes.words for it in refused if isinstance(it, RefusedOperation)]
+
+
 def test_equal_gaps_are_merged(tmp_path: Path) -> None:
     """The first node is named, and the others are counted."""
     text = (
