@@ -245,7 +245,8 @@ ELLIPSIS = "…"
 
 _PREFIXES = (
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S.*? failed: ?|\{\w+\.(?:cc|h):\d+\} |\w+\.(?:cc|h):\d+ "
-    r"|Non-zero status code returned while running \w+ node\. Name:'.*?' Status Message: |Fatal error: )"
+    r"|Non-zero status code returned while running \w+ node\. Name:'.*?' Status Message: |Fatal error: "
+    r"|Exception during initialization: (?=\[ONNXRuntimeError\])|operator\(\) )"
 )
 """Pattern for prefixes of error texts, such as a position in source code. They are removed, because they change
 between releases.

@@ -108,7 +108,7 @@ FAMILIES_BY_RULE: Mapping[str, frozenset[str]] = {
     "deprecated-operator": frozenset({"deprecated"}),
     "missing-kernel": frozenset({"no_kernel"}),
     "type-mismatch": frozenset({"type"}),
-    "attribute-unsupported": frozenset({"attribute", "arity", "constructor", "shape_inference"}),
+    "attribute-unsupported": frozenset({"attribute", "attribute_missing", "arity", "constructor", "shape_inference"}),
 }
 """Rule -> families of error texts that confirm the prediction of the rule."""
 _WORD = re.compile(r"\w+")

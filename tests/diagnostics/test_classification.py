@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from onnxgate.core.jobs import Failure
 from onnxgate.diagnostics.classification import (
     classify,
+    describe_fix,
     describe_meaning,
     failure_family,
     find_missing_operator,
     find_node_name,
     list_entries,
     list_unsupported_operators,
+    shorten_failure,
 )
 
 IN_NODE = (
@@ -94,7 +97,7 @@ TEXTS = [
         "mm0",
     ),
     (f"{IN_NODE}Error Unrecognized attribute: foo for operator Abs", "attribute", "n0"),
-    (f"{IN_NODE}Error Required attribute 'to' is missing.", "attribute", "n0"),
+    (f"{IN_NODE}Error Required attribute 'to' is missing.", "attribute_missing", "n0"),
     (f"{IN_NODE}Error Mismatched attribute type in 'n0 : to'. Expected: 'INT', actual: 'FLOAT'", "attribute", "n0"),
     ("Node (add0) has input size 1 not in range [min=2, max=2].", "arity", "add0"),
     ("Node(add0) with schema(::Add:13) has input size 1 not in range [min=2, max=2].", "arity", "add0"),
@@ -244,3 +247,12 @@ def test_fix_for_a_release_without_wheel(release: str, expected: str) -> None:
 def test_meaning_is_not_repeated(text: str, expected: str) -> None:
     """A text that states its meaning needs no explanation, unless it is too long to be shown in full."""
     assert expected == describe_meaning(text)
+
+
+def test_prefixes_of_nested_errors_are_not_quoted() -> None:
+    """An error of a kernel that is created when the model is loaded has the prefixes of two errors."""
+    prefixes = "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization: "
+    nested = f"{prefixes}[ONNXRuntimeError] : 1 : FAIL : operator() Integer modulo by zero"
+
+    assert shorten_failure(Failure(type="Fail", text=nested)) == "Integer modulo by zero"
+    assert describe_fix(nested) == "correct the divisor, and export the model again"

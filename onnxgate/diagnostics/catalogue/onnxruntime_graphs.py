@@ -168,7 +168,7 @@ LOADING = (
         means="a node lacks the required attribute `{attribute}`",
         fix="set the attribute, or re-export",
         rules=("attribute-unsupported", "invalid-model"),
-        family="attribute",
+        family="attribute_missing",
         self_explanatory=True,
     ),
     Entry(
@@ -299,14 +299,14 @@ LOADING = (
     ),
     Entry(
         name="integer-division-by-zero",
-        patterns=r"Integer division by zero",
+        patterns=r"Integer (?:division|modulo) by zero",
         means="an integer is divided by 0",
         fix="correct the divisor, and export the model again",
         affected="onnxruntime 1.25 to 1.32; the process ends with SIGFPE on older releases",
         rules=("load-failed",),
         family="constructor",
         example="Integer division by zero",
-        source="`Div` of int64 by an initializer 0, run on 1.15.1 to 1.32.0",
+        source="`Div` and `Mod` of int64 by an initializer 0, run on 1.15.1 to 1.32.0",
     ),
     Entry(
         name="initialization-failed",

@@ -34,6 +34,7 @@ RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
     "deprecated": ("deprecated-operator",),
     "type": ("type-mismatch",),
     "attribute": ("attribute-unsupported",),
+    "attribute_missing": ("attribute-unsupported",),
     "arity": ("attribute-unsupported",),
     "constructor": ("attribute-unsupported",),
     "ext_policy": ("external-data-refused",),
@@ -53,6 +54,7 @@ NODE_PROBLEMS: Mapping[str, str] = {
     "shape_inference": "fails shape or type inference",
     "type": "has input or output types that the runtime rejects",
     "attribute": "has attributes that the runtime rejects",
+    "attribute_missing": "lacks a required attribute",
     "arity": "has too few or too many inputs or outputs",
 }
 """Family (kind) of a runtime's error text about a node -> what is wrong with the node, as a verb phrase."""

@@ -189,6 +189,7 @@ def test_prediction_explains_an_error_of_another_node() -> None:
             "has input or output types that the runtime rejects",
         ),
         ("Unrecognized attribute: foo for operator Div", "has attributes that the runtime rejects"),
+        ("Required attribute 'to' is missing.", "lacks a required attribute"),
         ("Node (div) has input size 3 not in range [min=2, max=2].", "has too few or too many inputs or outputs"),
         ("Integer division by zero", "is rejected"),
         ("a text that no entry matches", "is rejected"),
