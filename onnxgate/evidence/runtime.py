@@ -156,6 +156,7 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names
     drawn: dict[str, tuple[str, ...]] = {}  # unstable output -> random operators on which it depends
     predicted_crashes: tuple[HitReference, ...] = ()  # predictions of the crash that ended the load
+    invalid_nodes: tuple[str, ...] = ()  # nodes whose shapes or attributes another runtime rejects when loading
     unused_providers: tuple[str, ...] = ()  # requested providers that the session does not use
     unreached: tuple[UnreachedBranch, ...] = ()
 

@@ -49,6 +49,8 @@ CASE_PHASE = "case "
 """Prefix of the phase name that a worker reports while it runs a case."""
 COUNTING_OPERATORS = frozenset({"NonZero", "NonMaxSuppression", "Compress", "Unique"})
 """Operators whose output sizes depend on the elements of their inputs."""
+INVALID_NODE_FAMILIES = frozenset({"shape_inference", "attribute", "attribute_missing", "arity"})
+"""Families of error texts from loading a model about nodes that are invalid on all releases."""
 PROVIDER_NOT_USED = "ProviderNotUsedError"
 """Error type that a worker reports if its session silently fell back to other providers."""
 
@@ -203,6 +205,7 @@ def _create_model_runs(
 ) -> ModelRuns:
     own = attempts[runtime]
     elsewhere = [attempt for name, others in attempts.items() if name != runtime for attempt in others]
+    refusals = [attempt.refusal for attempt in elsewhere if attempt.outcome == "load-refused"]
     unstable = {name for attempt in own for name in attempt.outputs.unstable}
     drawn = find_random_outputs(model.view) if unstable else {}
     not_used = [
@@ -226,6 +229,7 @@ def _create_model_runs(
             sorted({attempt.case.name for attempt in elsewhere if attempt.outcome == "completed" and attempt.case.name})
         ),
         drawn={name: tuple(sorted(drawn[name])) for name in sorted(unstable & drawn.keys())},
+        invalid_nodes=tuple(sorted({it.node for it in refusals if it.node and it.family in INVALID_NODE_FAMILIES})),
         unused_providers=tuple(dict.fromkeys(name for text in not_used for name in re.findall(r"`(\w+)`", text))),
         node_places={name: place for name, place in places.items() if place is not None},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.advice import Advice, correct_constant
+from onnxgate.core.advice import Action, Advice, correct_constant
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
 from onnxgate.core.text import join_quoted
 from onnxgate.evidence.runtime import ModelRuns, WrongConstant
@@ -16,6 +16,14 @@ from onnxgate.rules.runtime._failures import (
     find_failing_node,
     find_failing_place,
     select_refused_attempts,
+)
+
+INVALID_NODE_FIX = (
+    Action(
+        "correct the shapes or attributes of the node, which other releases reject when they load the model, or export "
+        "the model again",
+        everywhere=True,
+    ),
 )
 
 
@@ -31,6 +39,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     ## What to do
     - Inspect the node shown in the finding, fix the source, and export the model again.
     - If the finding names a wrong constant, correct it: the node fails with all inputs.
+    - If other releases reject the same node when they load the model, correct its shapes or attributes.
     - If the model supports only certain inputs, configure them in `onnxgate.toml`: `inputs = "samples/*.npz"`, or
       `sizes = { time = [16, 50] }`.
     """
@@ -53,17 +62,19 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
         f"loads but fails to run{case}{memory}{at_node}",
         model=subject.model,
         node=node,
-        fix=_suggest_fix(attempts[0].case.origin, memory, wrong),
+        fix=_suggest_fix(attempts[0].case.origin, memory, wrong, is_invalid=node in subject.invalid_nodes),
         on=OnRuntime(subject.runtime, describe_failure(attempts, subject)),
         identity=f"{' '.join(named)} {'memory' if memory else ''} {mask_numbers(node)}",
     )
 
 
-def _suggest_fix(origin: str, memory: str, wrong: WrongConstant | None) -> Advice:
+def _suggest_fix(origin: str, memory: str, wrong: WrongConstant | None, *, is_invalid: bool) -> Advice:
     if wrong is not None:
         return correct_constant(wrong.operator)
     if memory:
         return "raise `memory-mib` in `[limits]` if this memory usage is acceptable"
+    if is_invalid:  # no inputs are valid
+        return INVALID_NODE_FIX
     if origin == "generated":
         return (
             "export the model again; if the model supports only some inputs, set `inputs` or `sizes` in `onnxgate.toml`"

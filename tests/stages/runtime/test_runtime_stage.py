@@ -19,6 +19,7 @@ from onnxgate.model.reading.fact_extraction import read_value_infos
 from onnxgate.model.reading.view import ModelView
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
+from onnxgate.rules.runtime.run_failed import INVALID_NODE_FIX, run_failed
 from onnxgate.stages.runtime import collect_evidence, find_predicted_crashes, prepare_runs
 from onnxgate.support.matching.operations import Operation, RefusedOperations, SupportGap
 from tests.harness.recorded_runs import CASES, NEW, OLD, case, done, ran, refused, run_model, saved
@@ -172,6 +173,19 @@ def test_case_that_runs_elsewhere_is_usable(tmp_path: Path) -> None:
     )
 
     assert [runs.usable_cases for runs in found] == [("sizes batch=1",), ()]
+
+
+@pytest.mark.parametrize(("node", "is_same"), [("first", True), ("second", False)])
+def test_no_other_inputs_are_suggested_for_an_invalid_node(tmp_path: Path, node: str, *, is_same: bool) -> None:
+    """If another release rejects the node when it loads the model, the inputs are not the cause."""
+    text = f"Node ({node}) Op (Relu) [ShapeInferenceError] Incompatible dimensions"
+    invalid, bad = Refused(failure=Failure(type="Fail", text=text)), refused(RESHAPE.format("first"))
+    found, _ = collect_evidence(
+        run_model(tmp_path), [ran(OLD, "all", done(bad, bad)), ran(NEW, "all", invalid)], {}, {}
+    )
+    (hit,) = run_failed.judge(found[0])
+
+    assert is_same == (hit.fix == INVALID_NODE_FIX)
 
 
 def test_predictions_and_limits_are_passed_on(tmp_path: Path) -> None:
