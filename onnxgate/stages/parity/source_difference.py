@@ -75,8 +75,8 @@ def match_fresh_export(committed: ModelProto, model: Path, path: Path) -> FreshE
     except (OSError, UnreadableModel):
         return None
     matching = GraphComparison(ModelView(committed), model, view, path)
-    names = _match_outputs(committed, view.proto) | matching.values
-    names |= _match_changed_nodes(committed, view.proto, matching.values)
+    names = matching.values | _match_changed_nodes(committed, view.proto, matching.values)
+    names |= _match_outputs(committed, view.proto)
     return FreshExport(path, view.proto, names, tuple(matching.weights))
 
 
@@ -96,7 +96,10 @@ def rename_inputs(case: jobs.InputCase, committed: ModelProto, fresh: ModelProto
 
 
 def _match_outputs(committed: ModelProto, fresh: ModelProto) -> dict[str, str]:
-    """Match outputs by position: a node that was added before an output does not match any node."""
+    """Match outputs by position, as they are compared with the source.
+
+    A node that was added before an output does not match any node, and swapped outputs match others by name.
+    """
     outputs, others = ([value.name for value in proto.graph.output] for proto in (committed, fresh))
     return dict(zip(outputs, others, strict=True)) if len(outputs) == len(others) else {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import mkdtemp
@@ -256,6 +257,21 @@ def test_outputs_of_a_changed_node_are_matched(changed: str, matches: bool, tmp_
     assert fresh is not None
     assert fresh.names["a"] == "a"
     assert ("b" in fresh.names) == matches
+
+
+def test_outputs_are_matched_by_position(tmp_path: Path) -> None:
+    """Outputs of swapped nodes are compared with the source by position, so the search must not match their names."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[8] x) => (int64[1] argmax, int64[1] argmin) {
+      s = Neg(x)  argmax = ArgMax(x)  argmin = ArgMin(s) }"""
+    names = {"ArgMax": "ArgMin", "ArgMin": "ArgMax", "argmax": "argmin", "argmin": "argmax"}
+    committed = parser.parse_model(re.sub("[Aa]rg(Max|Min|max|min)", lambda found: names[found[0]], text))
+    onnx.save(parser.parse_model(text), str(tmp_path / "fresh.onnx"))
+    onnx.save(committed, str(tmp_path / "m.onnx"))
+    fresh = match_fresh_export(committed, tmp_path / "m.onnx", tmp_path / "fresh.onnx")
+
+    assert fresh is not None
+    assert ("argmax", "argmin") == (fresh.names["argmin"], fresh.names["argmax"])
 
 
 PICKING = """<ir_version: 8, opset_import: ["" : 18]>
