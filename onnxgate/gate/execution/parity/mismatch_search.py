@@ -203,7 +203,9 @@ class MismatchSearch:
     ) -> tuple[DifferenceOrigin | None, str]:
         """Search for the node that changes the scores `output`, which the source does not return."""
         begun, detail = None, ""
-        with suppress(NoFirstNodeError):
+        # No value of the source is necessary to name a node that selects the items wrongly from its own scores.
+        is_named = model.replayed is not None and any(output == it.indices for it in model.replayed.selections)
+        with suppress(NoFirstNodeError, *([SearchError] if is_named else [])):
             begun, detail = self._against_source(model, comparison, side, mismatch, [output])
         if begun is None and model.replayed is not None:
             return _find_selecting_node(model, model.replayed, mismatch), ""

@@ -418,6 +418,18 @@ def test_the_first_node_is_found_in_another_output_of_the_same_items(tmp_path: P
     assert (first.operator, first.output) == ("Exp", "y")
 
 
+@pytest.mark.parametrize("text", [LOWEST, LOWEST_RANKED])
+def test_a_node_in_the_wrong_direction_is_named_without_values_of_the_source(text: str, tmp_path: Path) -> None:
+    """Its scores and items prove it, even if the exported program of the source cannot run."""
+    operator: Operator = "ArgMax" if text == LOWEST else "TopK"
+    result = compare_runs(tmp_path, text, select(tmp_path, operator, largest=True))
+    other = text.replace("i = ", "other = ").replace("v, i", "v, other").replace("boxes, i", "boxes, other")
+    first, _ = locate(result, other)
+
+    assert first is not None
+    assert ("ArgMin" if operator == "ArgMax" else "TopK", "i") == (first.operator, first.output)
+
+
 def test_a_missing_copy_does_not_end_the_search(tmp_path: Path) -> None:
     """If the copy that selects the same items was deleted, the model itself is searched."""
     result = compare_runs(tmp_path, WRONG_SCORES, run_source(tmp_path, [4, 5]))
