@@ -196,6 +196,8 @@ class MismatchSearch:
             )
         if begun is None:
             raise SearchError("the output of each node differs only by rounding errors, but these errors accumulate")
+        if model.replayed is not None:
+            begun = _name_replaced_nodes(model.proto, begun, model.replayed)
         return create_first_difference(model.proto, begun, mismatch.case, model.root, model.folder, detail)
 
     def _in_scores(
@@ -258,6 +260,22 @@ def _find_selecting_node(model: SearchedModel, replayed: ReplayedRuns, mismatch:
     nodes = enumerate(model.proto.graph.node)
     node = next(index for index, node in nodes if {selection.own_indices}.issubset(node.output))
     return DifferenceOrigin(node, selection.indices, NO_DISTANCE, Distance(mismatch.value, math.inf))
+
+
+def _name_replaced_nodes(proto: ModelProto, origin: DifferenceOrigin, replayed: ReplayedRuns) -> DifferenceOrigin:
+    """Return the origin with selecting nodes instead of the nodes in `proto` that replay their selections."""
+    makers = {name: index for index, node in enumerate(proto.graph.node) for name in node.output if name}
+    replaced: dict[int, int] = {}  # node that replays a selection -> node that selects in the unmodified model
+    computed = {name for node in replayed.original.proto.graph.node for name in node.output}
+    for selection in replayed.selections:
+        node = next(node for node in replayed.original.proto.graph.node if selection.indices in node.output)
+        names = makers.keys() & {*node.output, *selection.added}
+        replaced |= {makers[name]: makers[selection.own_indices] for name in names}
+        if replaced.get(origin.node) == makers[selection.own_indices] and origin.output not in computed:
+            origin = dataclasses.replace(origin, output=selection.indices)
+    named = replaced.get(origin.node, origin.node)
+    within = {replaced.get(index, index) for index in origin.within} - {named}
+    return dataclasses.replace(origin, node=named, within=tuple(sorted(within)))
 
 
 def _is_fresh_export_nearer(

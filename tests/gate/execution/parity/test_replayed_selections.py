@@ -418,6 +418,22 @@ def test_the_first_node_is_found_in_another_output_of_the_same_items(tmp_path: P
     assert (first.operator, first.output) == ("Exp", "y")
 
 
+def test_a_selecting_node_is_named_instead_of_the_nodes_that_replay_it(tmp_path: Path) -> None:
+    """The nodes that return the scores of given items exist only in the copy of the model."""
+    listing = DETECTOR.replace("y = Neg(z)", "r = Sub(one, v)  n = Neg(z)  y = Add(n, r)")
+    model = listing.replace("TopK<axis = 0>(scores", "TopK<axis = 0>(low").replace("v, i", "low = Neg(scores)  v, i")
+    result = compare_runs(tmp_path, model, run_source(tmp_path, [4, 5]))
+    (comparison,), reasons = result.evidence
+    found = find_mismatches(comparison)[0]
+    listed = msgspec.structs.replace(found, output="y", compared="", note="", metric="differing items", value=2.0)
+    comparison = msgspec.structs.replace(comparison, differences=(listed,))
+    result = replace(result, evidence=((comparison,), reasons))
+    first, _ = locate(result, listing)
+
+    assert first is not None
+    assert ("TopK", "i", "or at the preceding Neg") == (first.operator, first.output, first.detail)
+
+
 @pytest.mark.parametrize("text", [LOWEST, LOWEST_RANKED])
 def test_a_node_in_the_wrong_direction_is_named_without_values_of_the_source(text: str, tmp_path: Path) -> None:
     """Its scores and items prove it, even if the exported program of the source cannot run."""
