@@ -7,7 +7,7 @@ compared as sets of items.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnx import ModelProto, TensorProto, checker, numpy_helper, shape_inference
@@ -51,11 +51,13 @@ class RankedOutputs:
     """Outputs that list the same items, such as the boxes, scores and labels of detections.
 
     `axes` maps each output to the axis of the items, counted from the end; None if it is unknown. If `positional`, the
-    outputs do not list items, but their elements depend on a selection.
+    outputs do not list items, but their elements depend on a selection. `is_ordered` is False if a selection lists its
+    items in any order.
     """
 
     axes: Mapping[str, int | None]
     positional: bool = False
+    is_ordered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,15 @@ def find_ranked_outputs(model: ModelView) -> tuple[RankedOutputs, ...]:
     }
     listed = {name: it for name, it in selections.items() if not it.positional}
     positional = tuple(name for name, it in selections.items() if it.positional)
-    return (*_group(listed), *(RankedOutputs({name: None}, positional=True) for name in positional))
+    unsorted = {index for index, node in enumerate(model.graphs[0].nodes) if _is_unsorted(node)}
+    return (*_group(listed, unsorted), *(RankedOutputs({name: None}, positional=True) for name in positional))
 
 
-def _group(selections: Mapping[str, _Selection]) -> Iterator[RankedOutputs]:
+def _is_unsorted(node: NodeView) -> bool:
+    return node.operator[1] == "TopK" and _read_int(node, "sorted", 1) == 0
+
+
+def _group(selections: Mapping[str, _Selection], unsorted: Collection[int]) -> Iterator[RankedOutputs]:
     """Group the outputs that depend on a common selection."""
     groups: list[tuple[set[int], dict[str, int | None]]] = []
     for name, selection in selections.items():
@@ -91,7 +98,7 @@ def _group(selections: Mapping[str, _Selection]) -> Iterator[RankedOutputs]:
         origins = set(selection.origins).union(*(group[0] for group in joined))
         axes = {key: axis for group in joined for key, axis in group[1].items()}
         groups = [*(group for group in groups if group not in joined), (origins, {**axes, name: selection.axis})]
-    return (RankedOutputs(axes) for _, axes in groups)
+    return (RankedOutputs(axes, is_ordered=origins.isdisjoint(unsorted)) for origins, axes in groups)
 
 
 class _SelectionFlow:

@@ -53,6 +53,7 @@ class ItemLayout:
 
     axis: int
     outputs: tuple[str, ...]
+    is_ordered: bool = True  # whether the order of the items may matter
 
     def arrange(self, arrays: Outputs) -> Array | None:
         """Return the items with the shape (lists, items, 1 + values); None if the outputs do not list items.

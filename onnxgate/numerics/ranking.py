@@ -153,7 +153,11 @@ class _ItemComparison:
         self.least = np.maximum(atol, share * _measure_size(self.reference).max(axis=0, initial=0.0))
         self.allowed = self._tolerate(self.reference)
         self.score = _find_scores((self.theirs, self.ours), ("", *self.columns), bounds)
-        self.matching = match_items(self.reference, self.candidate, self.allowed, is_ordered=self.score is None)
+        self.matching = match_items(self.reference, self.candidate, self.allowed, is_ordered=self._is_ordered)
+
+    @property
+    def _is_ordered(self) -> bool:
+        return self.score is None and self.layout.is_ordered
 
     def _tolerate(self, items: Array) -> Array:
         return np.asarray(self.least + self.rtol * _measure_size(items))
@@ -174,7 +178,7 @@ class _ItemComparison:
 
     def _drop_unstable(self, runs: Sequence[Array]) -> _OpenItems:
         """Return the items that differ for another reason than rounding errors."""
-        noisy = _NoisyRuns(self.candidate, runs, self._tolerate, self.score is None)
+        noisy = _NoisyRuns(self.candidate, runs, self._tolerate, self._is_ordered)
         found = noisy.explain(self.reference, self.matching)
         samples = [noisy.explain(run, noisy.matchings[number], without=number) for number, run in enumerate(runs)]
         if self._is_unmatched():

@@ -17,6 +17,10 @@ TOP = "k = Constant<value_ints = [5]>() v, i = TopK(x, k) "
     [
         ("(float[b, n] y) { y = Relu(x) }", ()),
         (f"(float[b, m] v, int64[b, m] i) {{ {TOP} }}", (RankedOutputs({"v": -1, "i": -1}),)),
+        (
+            f"(float[b, m] v) {{ {TOP.replace('TopK', 'TopK<sorted = 0>')} }}",
+            (RankedOutputs({"v": -1}, is_ordered=False),),
+        ),
         (f"(float[b, m] v, float[b, n] y) {{ {TOP} y = Relu(x) }}", (RankedOutputs({"v": -1}),)),
         (
             f"(float[b, m] v, float[b, m] j) {{ {TOP} t = Transpose<perm = [1, 0]>(i) j = Cast<to = 1>(t) }}",

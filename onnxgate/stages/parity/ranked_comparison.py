@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -69,6 +69,8 @@ class RankedComparison:
 
         bounds = {name: self._choose_bound(name, theirs[name]) for name in differences}
         layout = None if ranked.positional else find_layout(theirs, ranked.axes)
+        if layout is not None:
+            layout = replace(layout, is_ordered=ranked.is_ordered)
         agreement = compare_items(layout, ours, theirs, bounds, rerun) if layout is not None else None
         if layout is None or agreement is None:
             return self._settle_elements(differences, ours, theirs, bounds, rerun)

@@ -66,3 +66,28 @@ def test_noise_by_position_does_not_hide_items(tmp_path: Path) -> None:
 
     assert [it.output for it in comparison.differences if not it.agrees] == ["y"]
     assert undone == ()
+
+
+@pytest.mark.parametrize(("is_ordered", "expected"), [(True, ["y"]), (False, [])])
+def test_unsorted_items_may_have_another_order(tmp_path: Path, is_ordered: bool, expected: list[str]) -> None:
+    """With `sorted=False`, PyTorch and each runtime list the items in an order of their own."""
+    runs = [
+        ran(runtime, "all", done(saved(tmp_path, boxes), outputs="y"), cases=(case(1),))
+        for runtime, boxes in ((OLD, BOXES), (NEW, BOXES[[2, 0, 1]]))
+    ]
+    ranked = RankedOutputs({"y": -2}, is_ordered=is_ordered)
+    (comparison,), _ = collect_evidence(replace(MODEL, ranked=(ranked,)), runs, None, ())
+
+    assert expected == [it.output for it in comparison.differences if not it.agrees]
+
+
+def test_unsorted_items_are_compared(tmp_path: Path) -> None:
+    """Another item is found although the order does not matter."""
+    runs = [
+        ran(runtime, "all", done(saved(tmp_path, boxes), outputs="y"), cases=(case(1),))
+        for runtime, boxes in ((OLD, BOXES), (NEW, BOXES[[2, 0, 0]]))
+    ]
+    ranked = RankedOutputs({"y": -2}, is_ordered=False)
+    (comparison,), _ = collect_evidence(replace(MODEL, ranked=(ranked,)), runs, None, ())
+
+    assert ["y"] == [it.output for it in comparison.differences if not it.agrees]
