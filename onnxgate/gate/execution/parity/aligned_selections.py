@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx import ModelProto
 
+MAX_SCORE_ERROR = 0.25
+"""Maximum ratio of the difference between the scores of model and source to that between the items that they select.
+
+Source: chosen. Rounding errors are far smaller, unless they decide which items are selected.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class WrongSelection:
@@ -69,7 +75,7 @@ def align_selections(
     if aligned is None:
         return None
     opposite = [(one, it) for one, it in zip(selections, aligned, strict=True) if one.largest != it.largest]
-    are_clear = all(_have_same_sign(values.read(case, one.scores), one, it) for one, it in opposite)
+    are_clear = all(_has_same_scores(case, values, one, it) for one, it in opposite)
     return aligned if are_clear else None
 
 
@@ -154,14 +160,37 @@ def _compare_scores(scores: NDArray[Any], selection: ReplayedSelection, selected
     return float(np.where(np.isnan(difference), math.inf, difference).max(initial=0.0))
 
 
-def _have_same_sign(scores: NDArray[Any] | None, selection: ReplayedSelection, selected: SourceSelection) -> bool:
-    """Return whether the model does not negate the scores of the source, whose lowest ones would then be the highest.
+def _has_same_scores(case: str, values: ModelValues, selection: ReplayedSelection, selected: SourceSelection) -> bool:
+    """Return whether the model selects by the scores of the source, not by a decreasing function such as `1 - scores`.
 
-    Scores that are 0 do not show this.
+    The lowest scores of such a function are those of the same items. The scores of these items must therefore differ
+    much less from the source than from those of the items that the model selects. Scores that are 0 have no sign.
     """
+    scores = values.read(case, selection.scores)
     if scores is None or scores.dtype.kind not in "fi":
         return False
-    return _compare_scores(scores, selection, selected) < _compare_scores(-scores, selection, selected)
+    error = _compare_scores(scores, selection, selected)
+    if error >= _compare_scores(-scores, selection, selected):
+        return False
+    taken = _take_scores(case, values, selection, selected)
+    if taken is None:
+        return False
+    ours, theirs = (part.astype(np.float64) for part in taken)
+    with np.errstate(invalid="ignore"):
+        gaps = np.abs(ours - theirs)[ours != theirs]
+    return not gaps.size or error <= MAX_SCORE_ERROR * float(gaps[np.isfinite(gaps)].max(initial=0.0) or math.inf)
+
+
+def _take_scores(
+    case: str, values: ModelValues, selection: ReplayedSelection, selected: SourceSelection
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Return the model's scores of the items that it selects, and of those that the source selects."""
+    scores, own = values.read(case, selection.scores), values.read(case, selection.indices)
+    if scores is None or own is None:
+        return None
+    own = own if selection.keepdims else np.expand_dims(own, selection.axis)
+    ours, theirs = (np.take_along_axis(scores, it, selection.axis) for it in (own, load_array(selected.indices)))
+    return ours, theirs
 
 
 def check_selections(
@@ -191,11 +220,10 @@ def _compare_directions(
     case: str, values: ModelValues, selection: ReplayedSelection, selected: SourceSelection
 ) -> Iterator[WrongSelection]:
     """Yield the selection if the model's scores of the items differ, so that one of them is not selected by chance."""
-    scores, own = values.read(case, selection.scores), values.read(case, selection.indices)
-    if scores is None or own is None:
+    taken = _take_scores(case, values, selection, selected)
+    if taken is None:
         return
-    own = own if selection.keepdims else np.expand_dims(own, selection.axis)
-    ours, theirs = (np.take_along_axis(scores, it, selection.axis) for it in (own, load_array(selected.indices)))
+    ours, theirs = taken
     count = int((ours != theirs).sum())
     if count:
         ours_are, theirs_are = ("highest", "lowest") if selection.largest else ("lowest", "highest")

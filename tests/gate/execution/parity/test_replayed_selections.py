@@ -259,9 +259,9 @@ def test_an_argmax_is_replayed(error: str, is_right: bool, tmp_path: Path) -> No
     assert is_right == (not find_mismatches(comparison))
 
 
-def select(folder: Path, operator: Operator, largest: bool, sign: int = 1) -> Observation:
-    """Return a result of a source that selects item 2 by scores near 1 or -1."""
-    arrays = {"scores": np.array([sign], np.float32), "indices": np.array([2])}
+def select(folder: Path, operator: Operator, largest: bool, score: float = 1 + 2**-23) -> Observation:
+    """Return a result of a source that selects item 2 by its score."""
+    arrays = {"scores": np.array([score], np.float32), "indices": np.array([2])}
     return answer(folder, BOXES[[2]], record(folder, operator, largest, **arrays))
 
 
@@ -301,10 +301,22 @@ def test_the_highest_and_the_lowest_scores_may_be_in_another_order(tmp_path: Pat
     assert find_mismatches(comparison) == ()
 
 
-@pytest.mark.parametrize(("change", "sign"), [(("", ""), -1), (("{1.2e-7}", "{0.0}"), 1), (("(near)", "(s)"), 0)])
-def test_an_unclear_direction_proves_nothing(change: tuple[str, str], sign: int, tmp_path: Path) -> None:
-    """The model may negate the scores; equal scores are not compared, and scores of 0 have no sign."""
-    sourced = select(tmp_path, "ArgMax", largest=True, sign=sign)
+@pytest.mark.parametrize(
+    ("change", "score"),
+    [
+        (("", ""), -1),
+        (("", ""), 1 - 2**-23),  # `2 - near`
+        (("", ""), 0.368),  # `exp(-near)`
+        (("{1.2e-7}", "{0.0}"), 1),
+        (("(near)", "(s)"), 0),
+    ],
+)
+def test_an_unclear_direction_proves_nothing(change: tuple[str, str], score: float, tmp_path: Path) -> None:
+    """Decreasing functions select the same items by their highest scores.
+
+    Equal scores are not compared, and scores of 0 have no sign.
+    """
+    sourced = select(tmp_path, "ArgMax", largest=True, score=score)
 
     assert compare(tmp_path, LOWEST.replace(*change), sourced) == ((), (UNDECIDED, OTHER))
 
