@@ -20,6 +20,9 @@ IN_FLOAT32 = "in float32"
 SELECTED = "selected"
 """Note for a comparison of scores by which items are selected, instead of an output that depends on the selection."""
 
+CHOSEN = "chosen"
+"""Note for integers that depend on a selection, such as the index of the highest score: no tolerance is useful."""
+
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """An additional measured value of an output, such as its cosine similarity. `bound` is None if it has no limit."""

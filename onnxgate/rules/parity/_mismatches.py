@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, OnRuntime, Relation
 from onnxgate.core.text import join_quoted
-from onnxgate.evidence.parity import IN_FLOAT32, SELECTED, Comparison, Difference, find_mismatches, find_worst
+from onnxgate.evidence.parity import CHOSEN, IN_FLOAT32, SELECTED, Comparison, Difference, find_mismatches, find_worst
 
 BOUND_SOURCES = {
     "config": "set in the config",
@@ -80,10 +80,11 @@ def describe_outputs(differences: Sequence[Difference]) -> str:
 def suggest_acceptance(differences: Sequence[Difference]) -> str:
     """Suggest a setting in the config that accepts the differences between outputs.
 
-    Integer and boolean outputs need a tolerance that names the output. String outputs have no tolerance. That of a
-    float16 model must allow the rounding in float16, which may be larger than a difference in float32.
+    Integer and boolean outputs need a tolerance that names the output. String outputs have no tolerance, and indices
+    no useful one. That of a float16 model must allow the rounding in float16, which may be larger than a difference in
+    float32.
     """
-    if any(it.metric == "differing items" or it.detail == IN_FLOAT32 for it in differences):
+    if any(it.metric == "differing items" or it.detail == IN_FLOAT32 or it.note == CHOSEN for it in differences):
         return "accept the finding with an `[[ignore]]` entry"
     exact = [difference for difference in differences if difference.metric == "mismatched elements"]
     named = dict.fromkeys(  # the detail of a string output contains quotes: "at [0]: 'cat' instead of 'cut'"

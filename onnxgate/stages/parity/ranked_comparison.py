@@ -10,7 +10,7 @@ import msgspec
 
 from onnxgate.core.report import RATIO_METRICS
 from onnxgate.core.text import join_quoted, pluralize
-from onnxgate.evidence.parity import Difference, Figure
+from onnxgate.evidence.parity import CHOSEN, Difference, Figure
 from onnxgate.numerics.items import ItemBound, count_unexplained, find_layout
 from onnxgate.numerics.ranking import NOISES, ItemAgreement, Rerun, compare_items
 from onnxgate.numerics.streams import load_array
@@ -87,7 +87,7 @@ class RankedComparison:
         bounds: Mapping[str, ItemBound],
         rerun: Rerun,
     ) -> dict[str, Difference]:
-        """Accept an output whose differing elements depend on rounding errors."""
+        """Accept an output whose differing elements depend on rounding errors; mark integers that differ."""
         settled = {}
         for name, difference in differences.items():
             if difference.agrees or difference.metric not in ("mismatched elements", "worst_abs"):
@@ -97,6 +97,8 @@ class RankedComparison:
             samples = [runs] if difference.metric == "mismatched elements" else [[run] for run in runs] or [[]]
             counts = (count_unexplained(ours[name], theirs[name], bounds[name], sample) for sample in samples)
             left, differing = min(counts)
+            if left and difference.metric == "mismatched elements":
+                settled[name] = msgspec.structs.replace(difference, note=CHOSEN)
             if not left:
                 elements = f"{differing} of {ours[name].size} elements of output `{name}`"
                 self.notes[f"{elements} change with rounding errors and were not compared"] = ""

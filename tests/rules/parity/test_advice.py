@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from onnxgate.core.findings import Place
-from onnxgate.evidence.parity import Comparison, Difference
+from onnxgate.evidence.parity import CHOSEN, Comparison, Difference
 from onnxgate.rules.parity._mismatches import describe_worst
 from onnxgate.rules.parity.optimization_mismatch import optimization_mismatch
 from onnxgate.rules.parity.runtime_mismatch import runtime_mismatch
@@ -94,6 +94,13 @@ def test_the_suggested_tolerance_allows_the_difference(value: float, atol: str) 
         f"set a tolerance above the difference, such as `tolerance = {{ rtol = 0, atol = {atol} }}`, "
         "if the difference is acceptable"
     )
+
+
+def test_indices_have_no_useful_tolerance() -> None:
+    """A tolerance for the index of the highest score would accept any near item."""
+    (hit,) = runtime_mismatch.judge(_comparison("runtime", msgspec.structs.replace(LABELS, note=CHOSEN)))
+
+    assert hit.fix == "accept the finding with an `[[ignore]]` entry"
 
 
 def test_strings_have_no_tolerance() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onnxgate.evidence.parity import CHOSEN
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.ranked_outputs import RankedOutputs
 from onnxgate.numerics.tolerance import NoiseMeasurement
@@ -91,3 +92,15 @@ def test_unsorted_items_are_compared(tmp_path: Path) -> None:
     (comparison,), _ = collect_evidence(replace(MODEL, ranked=(ranked,)), runs, None, ())
 
     assert ["y"] == [it.output for it in comparison.differences if not it.agrees]
+
+
+def test_integers_that_depend_on_a_selection_are_marked(tmp_path: Path) -> None:
+    """Advice depends on it: no tolerance is useful for the index of the highest score."""
+    runs = [
+        ran(runtime, "all", done(saved(tmp_path, np.array(index)), outputs="y"), cases=(case(1),))
+        for runtime, index in ((OLD, [3, 1]), (NEW, [90, 1]))
+    ]
+    ranked = RankedOutputs({"y": None}, positional=True)
+    (comparison,), _ = collect_evidence(replace(MODEL, ranked=(ranked,)), runs, None, ())
+
+    assert [(False, CHOSEN)] == [(it.agrees, it.note) for it in comparison.differences]
