@@ -64,7 +64,7 @@ class ChoiceSearch:
                 return np.full(shapes[name], choice.values[name], DTYPES[element_type(named[name])])
             return self.draw(named[name], shapes[name]) if name in named else None
 
-        return self.branches.choose(shapes, read)
+        return self.branches.evaluate(shapes, read).choose()
 
     def list_candidates(self) -> dict[str, list[Number]]:
         """Return the values to try for each input with one element that a condition depends on, best ones first.

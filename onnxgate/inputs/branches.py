@@ -124,25 +124,16 @@ class BranchGraph:
                     pending.append((body, (*outer, *inner)))
         return found
 
-    def choose(
-        self,
-        shapes: Mapping[str, Shape],
-        read: Callable[[str], Array | None],
-        observed: Mapping[str, Array] = NO_VALUES,
-    ) -> ChosenBranches:
-        """Return the branches that inputs of these shapes choose. `read` returns the elements of an input.
-
-        `observed` are values in the main graph that a runtime computed.
-        """
-        return self.evaluate(shapes, read, observed).choose()
-
     def evaluate(
         self,
         shapes: Mapping[str, Shape],
         read: Callable[[str], Array | None],
         observed: Mapping[str, Array] = NO_VALUES,
     ) -> Evaluation:
-        """Return the evaluation of the model for the same arguments as `choose`."""
+        """Return the evaluation of a model with inputs of these shapes. `read` returns the elements of an input.
+
+        `observed` are values in the main graph that a runtime computed.
+        """
         return Evaluation(self, shapes, read, observed)
 
     def is_in_main_graph(self, conditional: Conditional) -> bool:

@@ -129,7 +129,7 @@ class BranchCoverage:
 
 def _evaluate(search: ChoiceSearch, case: InputCase, observed: Mapping[str, Array] = NO_VALUES) -> ChosenBranches:
     shapes = {name: tuple(np.load(path, mmap_mode="r").shape) for name, path in case.inputs.items()}
-    return search.branches.choose(shapes, _load_small_arrays(case).get, observed)
+    return search.branches.evaluate(shapes, _load_small_arrays(case).get, observed).choose()
 
 
 def _load_small_arrays(case: InputCase) -> Mapping[str, Array]:

@@ -44,17 +44,8 @@ MAX_EXACT = 1 << 53
 """Maximum integer up to which float64 represents all integers."""
 UNSIZED_OPERATORS = frozenset(
     (
-        "Shape",
-        "Size",
-        "ConstantOfShape",
-        "Equal",
-        "Less",
-        "LessOrEqual",
-        "Greater",
-        "GreaterOrEqual",
-        "And",
-        "Or",
-        "Xor",
+        *("Shape", "Size", "ConstantOfShape", "And", "Or", "Xor"),
+        *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
     )
 )
 """Evaluated operators whose results are not sizes if their inputs are."""

@@ -140,7 +140,7 @@ class _Widening:
         values = numpy_helper.to_array(tensor)
         wide, is_exact = values.astype(np.float32), contains_weight(self._exact, values)
         known = _find_known_constant(values) if self._restore and not is_exact else None
-        other = self._replaced.get((tensor.name, _hash(values))) if self._replaced else None
+        other = self._replaced.get((tensor.name, hash_values(values))) if self._replaced else None
         if other is not None and other.shape == values.shape:
             wide = other.astype(np.float32)
         elif known is not None:
@@ -178,7 +178,7 @@ def hash_half_weights(model: Path) -> tuple[str, ...]:
 
 def hash_weight(values: Array) -> set[str]:
     """Return the SHA-256 of a float16 weight, and of its rows and columns."""
-    return {_hash(values), *map(_hash, _list_rows(values)), *map(_hash, _list_columns(values))}
+    return {hash_values(values), *map(hash_values, _list_rows(values)), *map(hash_values, _list_columns(values))}
 
 
 def list_tensors(graph: GraphProto) -> Iterator[TensorProto]:
@@ -196,8 +196,8 @@ def contains_weight(hashes: Collection[str], values: Array) -> bool:
 
     `hashes` contains the SHA-256 of its float16 weights and of their rows and columns.
     """
-    return _hash(values) in hashes or any(
-        len(parts) > 0 and all(_hash(part) in hashes for part in parts)
+    return hash_values(values) in hashes or any(
+        len(parts) > 0 and all(hash_values(part) in hashes for part in parts)
         for parts in (_list_rows(values), _list_columns(values))
     )
 
@@ -212,7 +212,8 @@ def _list_columns(values: Array) -> Sequence[Array]:
     return _list_rows(values.T) if values.ndim == 2 else ()
 
 
-def _hash(values: Array) -> str:
+def hash_values(values: Array) -> str:
+    """Return the SHA-256 of the elements of an array."""
     return hashlib.sha256(values.tobytes()).hexdigest()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from onnxgate.model.equality.model_comparison import WeightPair
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, decode_elements, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import find_live_values
 from onnxgate.model.subgraphs.reduced_models import list_needed_values
+from onnxgate.model.subgraphs.widened_models import hash_values
 from onnxgate.numerics.first_difference import NO_DISTANCE
 from onnxgate.numerics.streams import CHUNK_ELEMENTS
 from onnxgate.stages.parity.first_difference import DifferenceOrigin
@@ -80,7 +80,7 @@ def compare_weights(fresh: FreshExport, model: Path, limit: int) -> WeightCompar
             continue
         values, others = arrays
         difference = _compare(values, others)
-        sha256 = hashlib.sha256(values.tobytes()).hexdigest()
+        sha256 = hash_values(values)
         if difference.mean_square <= MAX_COMPUTED_STEPS**2:
             unequal.append((sha256, difference.unequal, values.size))
         if difference.largest > MAX_STEPS and len(differing) <= limit:

@@ -81,9 +81,9 @@ Source: nodes of constants in local functions, loaded on ONNX Runtime 1.16.0 to 
 _FIRST_THAT_CHECKS_DIVISORS = "1.25.0"
 """First release that refuses models in which integers are divided by a constant 0; older ones end with SIGFPE.
 
-They end when the model is loaded if they compute the node then, else when the node runs. Source: Div and Mod of 9 types
-with stored, computed and replaceable divisors, loaded on 1.24.4 to 1.32.0; of 8 types and 3 sizes with stored, computed
-and replaceable dividends, run on 1.18.1, 1.24.4 and 1.31.1.
+If they compute the node while they load the model, they end then. If not, they end when the node runs. Source: Div and
+Mod of 9 types with stored, computed and replaceable divisors, loaded on 1.24.4 to 1.32.0; of 8 types and 3 sizes with
+stored, computed and replaceable dividends, run on 1.18.1, 1.24.4 and 1.31.1.
 """
 DIVISION_SIGNAL = "SIGFPE"
 """Signal with which older releases end if they divide an integer by 0."""

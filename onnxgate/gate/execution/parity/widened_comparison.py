@@ -155,8 +155,8 @@ class WidenedComparison:
             own = load_array(outputs.paths[key] or "")
             others = [load_array(other) for run in changed if (other := run.paths.get(key))]
             noise_db = min((compute_snr_db(other, own, OutputScale()) for other in others), default=0.0)
-            if key[1] in self.ranked:  # equal scores may select other items; a fault of this size differs in float16
-                noise_db = min(noise_db, snr_db) if snr_db < MIN_NOISE_DB else noise_db
+            if key[1] in self.ranked and snr_db < MIN_NOISE_DB:
+                noise_db = min(noise_db, snr_db)  # equal scores select other items; such a fault differs in float16
             if noise_db < MIN_NOISE_DB:
                 limits[key[1]] = min(noise_db, limits.get(key[1], noise_db))
             else:
