@@ -47,7 +47,8 @@ class Implemented(msgspec.Struct, frozen=True):
     way: Literal["kernel", "function", "cast", "folded"]
 
 
-_BY_KERNEL, _BY_FUNCTION, _BY_CAST, _FOLDED = map(Implemented, ("kernel", "function", "cast", "folded"))
+_BY_KERNEL, _BY_FUNCTION = Implemented("kernel"), Implemented("function")
+_BY_CAST, _FOLDED = Implemented("cast"), Implemented("folded")
 Match = Implemented | SupportGap | str
 """How a release implements an operation, a support gap, or the reason why this is unknown."""
 
