@@ -60,8 +60,9 @@ def describe_operator(
 ) -> tuple[OperatorSupport, ...]:
     """Return the support of an operator in each domain that has it, or in one domain; () if none has it.
 
-    `types` fixes types of some parameters, such as `{"T1": "tensor(float16)"}`. With `opset`, only the operator's
-    version in this opset of its domain is described, as it is at this opset.
+    `types` fixes types of some parameters, such as `{"T1": "tensor(float16)"}`; versions without these parameters are
+    left out. The name "" means the first parameter that accepts the type. With `opset`, only the operator's version in
+    this opset of its domain is described, as it is at this opset.
     """
     table = load_shipped_table(engine).operators
     domains = [each for each in table if name in table[each]] if domain is None else [domain]
@@ -135,16 +136,17 @@ class _OperatorQuery:
         """Yield the support of one version; opsets with the same answers share a value."""
         schemas = [schema for it in self._operators if (schema := _find_schema(it, since)) is not None]
         parameters = _list_types(schemas)
-        if not self._types.keys() <= parameters.keys():
+        fixed = {name or _find_parameter(parameters, wanted): wanted for name, wanted in self._types.items()}
+        if not fixed.keys() <= parameters.keys():
             return
-        parameters |= {name: [value_type] for name, value_type in self._types.items()}
+        parameters |= {name: [value_type] for name, value_type in fixed.items()}
         groups: list[tuple[int, _Answers]] = []
         is_probed = any(it.is_probed for it in self._implementations)
         has_body = not is_probed and has_function_body(self._domain, self._name, since)
         for opset in opsets:
             answers = {
                 (parameter, value_type): [
-                    self._answer(index, since, opset, parameter, value_type, has_body)
+                    self._answer(index, since, opset, parameter, {**fixed, parameter: value_type}, has_body)
                     for index in range(len(self._releases))
                 ]
                 for parameter, types in parameters.items()
@@ -193,8 +195,10 @@ class _OperatorQuery:
             return f"opset {opset} requires ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
         return f"opset {opset} is too new"
 
-    def _answer(self, index: int, since: int, opset: int, parameter: str, value_type: str, has_body: bool) -> _Answer:
-        """Return how a release runs a version of the operator with a type, at an opset."""
+    def _answer(
+        self, index: int, since: int, opset: int, parameter: str, types: Mapping[str, str], has_body: bool
+    ) -> _Answer:
+        """Return how a release runs a version of the operator with these types, at an opset."""
         refusal = self._explain_opset(self._limits[index], opset)
         if refusal:
             return _Answer("none", refusal)
@@ -202,7 +206,6 @@ class _OperatorQuery:
         schema = _find_schema(operator, since)
         if schema is None or operator is None:
             return _Answer("none", f"{name} does not exist")
-        types = {**self._types, parameter: value_type}
         for fixed, wanted in types.items():
             if wanted not in schema.constraints.get(fixed, (wanted,)):
                 return _Answer("none", f"{name} does not accept `{wanted}` for `{fixed}`")
@@ -263,6 +266,11 @@ def _list_reference_schemas(domain: str, name: str) -> tuple[Schema, ...]:
 
 def _find_schema(operator: Operator | None, since: int) -> Schema | None:
     return next((schema for schema in (operator.schemas if operator else ()) if schema.since == since), None)
+
+
+def _find_parameter(parameters: Mapping[str, Sequence[str]], value_type: str) -> str:
+    """Return the first type parameter that accepts a type; if none does, the first one."""
+    return next((name for name, types in parameters.items() if value_type in types), next(iter(parameters), ""))
 
 
 def _list_types(schemas: Sequence[Schema]) -> dict[str, list[str]]:
