@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 from onnxgate.commands.known_releases import find_known_releases
 from onnxgate.core.errors import OnnxgateError, UsageError
 from onnxgate.core.text import join_quoted, suggest_spelling
-from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, INTERNAL_DOMAINS
 from onnxgate.project.engines import is_misspelled
 from onnxgate.support.answers import (
     OperatorSupport,
@@ -26,7 +26,7 @@ from onnxgate.support.changes import list_changes, list_operators_by_label
 from onnxgate.support.limits import get_limits, list_table_engines, load_limit_table
 from onnxgate.support.matching.kernels import CPU_PROVIDER
 from onnxgate.support.operators import get_implementation, list_known_releases, load_shipped_table
-from onnxgate.support.queries import INTERNAL_DOMAINS, describe_operator, find_newest_versions, list_operators
+from onnxgate.support.queries import describe_operator, find_newest_versions, list_operators
 
 _ALIASES = {
     "float32": "float",
@@ -74,6 +74,12 @@ def answer_about_operator(
     domain, name = _resolve_operator(label, engine)
     fixed = _parse_types(types)
     operators = describe_operator(name, domain=domain, engine=engine, provider=provider, types=fixed, opset=opset)
+    if domain is None and opset is not None:  # another domain than ai.onnx rarely has this opset
+        operators = tuple(
+            it
+            for it in operators
+            if it.domain == DEFAULT_DOMAIN or any(_accepts(release, engine, it, opset) for release in known)
+        )
     if not operators:
         _explain_missing_version(label, domain, name, engine, fixed, opset)
     clipped = tuple(_clip_operator(operator, known, releases) for operator in operators)
@@ -119,7 +125,8 @@ def answer_about_difference(older: str, newer: str, label: str = "", *, engine: 
         implementation = get_implementation(release, engine)
         if implementation is None:
             raise _unknown_release(release, engine, known)
-        operators.append(list_operators_by_label(implementation))
+        labels = list_operators_by_label(implementation).items()
+        operators.append({it: operator for it, operator in labels if operator.domain not in INTERNAL_DOMAINS})
     if label:
         domain, name = _resolve_operator(label, engine)
         suffix = f"{domain}.{name}" if domain not in (None, DEFAULT_DOMAIN) else name
@@ -131,6 +138,12 @@ def answer_about_difference(older: str, newer: str, label: str = "", *, engine: 
     difference = ReleaseDifference(_describe_release(older, engine), _describe_release(newer, engine), changes)
     answer = SupportAnswer(engine=engine, requirement="", releases=(older, newer), difference=difference)
     return _add_sources(answer)
+
+
+def _accepts(release: str, engine: str, operator: OperatorSupport, opset: int) -> bool:
+    """Return whether a release accepts an opset of the operator's domain."""
+    limits = get_limits(release, engine)
+    return limits is None or opset <= limits.opsets.get(operator.domain, opset)
 
 
 def _select_releases(requirement: str | None, engine: str) -> tuple[str, tuple[str, ...]]:
@@ -235,9 +248,8 @@ def _explain_missing_version(
     label: str, domain: str | None, name: str, engine: str, types: Mapping[str, str], opset: int | None
 ) -> None:
     """Raise the error for a question that concerns no version of an operator."""
-    found = describe_operator(name, domain=domain, engine=engine, opset=opset)
-    if not found:
-        first = min(it.version for all_found in describe_operator(name, domain=domain) for it in all_found.versions)
+    found = describe_operator(name, domain=domain, engine=engine)
+    if opset is not None and opset < (first := found[0].versions[0].version):
         raise UsageError(f"`{label}` does not exist in opset {opset}", hint=f"it exists since opset {first}")
     parameters = list(dict.fromkeys(it.parameter for row in found for version in row.versions for it in version.types))
     wrong = next((it for it in types if it and it not in parameters), "")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
 from onnxgate.support.answers import (
     NewestVersions,
     OperatorSupport,
@@ -37,9 +37,6 @@ from onnxgate.support.operators import (
     load_shipped_table,
 )
 
-INTERNAL_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
-"""Domains of operators that ONNX Runtime inserts when it optimizes a model."""
-
 
 def list_operators(engine: str = "onnxruntime") -> tuple[tuple[str, str], ...]:
     """Return domain and name of each operator that a known release has, without operators of internal domains."""
@@ -65,12 +62,12 @@ def describe_operator(
     this opset of its domain is described, as it is at this opset.
     """
     table = load_shipped_table(engine).operators
-    domains = [each for each in table if name in table[each]] if domain is None else [domain]
-    public = [each for each in domains if each not in INTERNAL_DOMAINS] or domains
+    domains = [it for it in table if name in table[it]] if domain is None else [domain]
+    public = [it for it in domains if it not in INTERNAL_DOMAINS] or domains
     return tuple(
-        OperatorSupport(engine, each, name, versions, provider)
-        for each in public
-        if (versions := tuple(_OperatorQuery(each, name, engine, types or {}).describe(opset)))
+        OperatorSupport(engine, it, name, versions, provider)
+        for it in public
+        if (versions := tuple(_OperatorQuery(it, name, engine, types or {}).describe(opset)))
     )
 
 
@@ -130,7 +127,7 @@ class _OperatorQuery:
             if opset is None:
                 yield from self._describe_version(since, last, range(since, max(last or self._newest, since) + 1))
             elif since <= opset <= (last or opset):
-                yield from self._describe_version(since, last, range(opset, opset + 1))
+                yield from self._describe_version(since, opset, range(opset, opset + 1))
 
     def _describe_version(self, since: int, last: int | None, opsets: range) -> Iterator[VersionSupport]:
         """Yield the support of one version; opsets with the same answers share a value."""
@@ -169,6 +166,7 @@ class _OperatorQuery:
                 deprecated=all(schema.deprecated for schema in schemas),
                 spans=self._merge(best),
                 types=types,
+                fixed=fixed,
             )
 
     def _are_equal(self, answers: _Answers, later: _Answers, opset: int) -> bool:
@@ -292,11 +290,9 @@ def _list_types(schemas: Sequence[Schema]) -> dict[str, list[str]]:
 _TYPE_ORDER = ("float", "float16", "bfloat16", "double")
 
 
-def _rank_type(value_type: str) -> tuple[int, str, int, str]:
-    """Return a key that sorts types: first tensors; of these, first the usual floats, then by kind and size."""
-    kind, _, element = value_type.partition("(")
-    element = element.removesuffix(")")
+def _rank_type(value_type: str) -> tuple[str, int, str, int]:
+    """Return a key that sorts types: first tensors; of these, first the usual floats, then by name and size."""
+    kind, _, element = value_type.rstrip(")").rpartition("(")
     stem = element.rstrip("0123456789")
     order = _TYPE_ORDER.index(element) if element in _TYPE_ORDER else len(_TYPE_ORDER)
-    size = int(element[len(stem) :] or 0)
-    return order if kind == "tensor" else len(_TYPE_ORDER) + 1, stem, size, value_type
+    return "" if kind == "tensor" else kind, order, stem, int(element[len(stem) :] or 0)
