@@ -135,16 +135,16 @@ def _bind_kernel(
     schema: Schema, kernel: Kernel, ranked: Mapping[str, Sequence[str]], *, casts: bool
 ) -> dict[str, str] | None:
     """Return a combination of types that a kernel accepts, with `casts` of float16 to float; None if there is none."""
-    names = {formal.name: formal.type for formal in (*schema.inputs, *schema.outputs)}
+    types_by_name = {formal.name: formal.type for formal in (*schema.inputs, *schema.outputs)}
     accepted: dict[str, frozenset[str]] = {}
     for key, types in kernel.constraints.items():
-        name = key if key in schema.constraints else names.get(key, key)
-        accepted[name] = accepted.get(name, types) & types
+        name = key if key in schema.constraints else types_by_name.get(key, key)
+        accepted[name] = types & accepted.get(name, types)
     binding = {}
-    for name, types in ranked.items():
+    for name, candidates in ranked.items():
         kernel_types = accepted.get(name)
-        chosen = next((it for it in types if kernel_types is None or it in kernel_types), None)
-        if casts and chosen is None and kernel_types is not None and FLOAT in kernel_types and FLOAT16 in types:
+        chosen = next((it for it in candidates if kernel_types is None or it in kernel_types), None)
+        if casts and chosen is None and kernel_types is not None and FLOAT in kernel_types and FLOAT16 in candidates:
             chosen = FLOAT16
         if chosen is None:
             return None

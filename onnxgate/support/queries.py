@@ -152,7 +152,10 @@ class _OperatorQuery:
             if not (has_body or opset < FIRST_CAST_OPSET):
                 break
         for (first, answers), after in itertools.zip_longest(groups, groups[1:]):
-            types = tuple(TypeSupport(*key, self._merge(rows)) for key, rows in answers.items())
+            types = tuple(
+                TypeSupport(parameter, value_type, self._merge(rows))
+                for (parameter, value_type), rows in answers.items()
+            )
             best = [_find_best(column) for column in zip(*answers.values(), strict=True)]
             yield VersionSupport(
                 version=since,
