@@ -60,7 +60,7 @@ class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
 class NewestVersions(msgspec.Struct, frozen=True):
     """The newest IR version and opsets that all of several releases accept."""
 
-    ir_version: int
+    ir_version: int | None  # None: no limit
     opsets: dict[str, int]  # by domain; a domain without an entry has no limit
 
 

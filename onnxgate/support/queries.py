@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -42,7 +43,7 @@ INTERNAL_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 
 def list_operators(engine: str = "onnxruntime") -> tuple[tuple[str, str], ...]:
     """Return domain and name of each operator that a known release has, without operators of internal domains."""
-    operators = load_shipped_table().operators
+    operators = load_shipped_table(engine).operators
     return tuple(
         (domain, name) for domain in operators if domain not in INTERNAL_DOMAINS for name in sorted(operators[domain])
     )
@@ -62,7 +63,7 @@ def describe_operator(
     `types` fixes types of some parameters, such as `{"T1": "tensor(float16)"}`. With `opset`, only the operator's
     version in this opset of its domain is described, as it is at this opset.
     """
-    table = load_shipped_table().operators
+    table = load_shipped_table(engine).operators
     domains = [each for each in table if name in table[each]] if domain is None else [domain]
     public = [each for each in domains if each not in INTERNAL_DOMAINS] or domains
     return tuple(
@@ -78,7 +79,7 @@ def find_newest_versions(releases: Iterable[str], engine: str = "onnxruntime") -
     Raises:
         ValueError: there is no release, or the limits of one are unknown.
     """
-    limits = {release: get_limits(release) for release in releases}
+    limits = {release: get_limits(release, engine) for release in releases}
     known = [row for row in limits.values() if row is not None]
     if not known or len(known) != len(limits):
         unknown = [release for release, row in limits.items() if row is None]
@@ -87,7 +88,8 @@ def find_newest_versions(releases: Iterable[str], engine: str = "onnxruntime") -
     for row in known:
         for domain, newest in row.opsets.items():
             opsets[domain] = min(newest, opsets.get(domain, newest))
-    return NewestVersions(min(row.ir for row in known), dict(sorted(opsets.items())))
+    ir_versions = [row.ir for row in known if row.ir is not None]
+    return NewestVersions(min(ir_versions, default=None), dict(sorted(opsets.items())))
 
 
 class _Answer(NamedTuple):
@@ -111,11 +113,11 @@ class _OperatorQuery:
 
     def __init__(self, domain: str, name: str, engine: str, types: Mapping[str, str]) -> None:
         self._domain, self._name, self._types = domain, name, types
-        self._releases = list_known_releases()
-        implementations = [get_implementation(release) for release in self._releases]
+        self._releases = list_known_releases(engine)
+        implementations = [get_implementation(release, engine) for release in self._releases]
         self._implementations = [it for it in implementations if it is not None]
-        self._operators = [it.operator(domain, name) for it in self._implementations]
-        self._limits = [get_limits(release) for release in self._releases]
+        self._operators = [_find_operator(it, domain, name) for it in self._implementations]
+        self._limits = [get_limits(release, engine) for release in self._releases]
         self._newest = max((row.opsets.get(domain, 1) for row in self._limits if row is not None), default=1)
 
     def describe(self, opset: int | None) -> Iterator[VersionSupport]:
@@ -137,7 +139,8 @@ class _OperatorQuery:
             return
         parameters |= {name: [value_type] for name, value_type in self._types.items()}
         groups: list[tuple[int, _Answers]] = []
-        has_body = has_function_body(self._domain, self._name, since)
+        is_probed = any(it.is_probed for it in self._implementations)
+        has_body = not is_probed and has_function_body(self._domain, self._name, since)
         for opset in opsets:
             answers = {
                 (parameter, value_type): [
@@ -237,6 +240,25 @@ def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:
         yield "if all sizes of the input are fixed", replace(operation, static=True)
     if operation.domain == DEFAULT_DOMAIN and operation.name in ("Identity", "Dropout"):
         yield "if the optimizer removes the node", replace(operation, traits=NodeTraits(is_eliminated=True))
+
+
+def _find_operator(release: Implementation, domain: str, name: str) -> Operator | None:
+    """Return an operator of a release. If the engine has no schemas, these are ONNX Runtime's."""
+    operator = release.operator(domain, name)
+    if not release.is_probed:
+        return operator
+    return Operator(domain, name, _list_reference_schemas(domain, name), operator.kernels if operator else ())
+
+
+@functools.cache
+def _list_reference_schemas(domain: str, name: str) -> tuple[Schema, ...]:
+    """Return the newest schema of each version of an operator that ONNX Runtime has."""
+    schemas: dict[int, Schema] = {}
+    for release in list_known_releases():
+        implementation = get_implementation(release)
+        operator = implementation.operator(domain, name) if implementation else None
+        schemas |= {schema.since: schema for schema in (operator.schemas if operator else ())}
+    return tuple(schemas[since] for since in sorted(schemas))
 
 
 def _find_schema(operator: Operator | None, since: int) -> Schema | None:
