@@ -53,6 +53,16 @@ def test_spans_name_the_way() -> None:
     assert gelu.spans[0] == SupportSpan(FIRST, "1.16.3", "none", "opset 20 is too new")
 
 
+def test_the_best_way_of_all_combinations_counts() -> None:
+    """A release may run one combination of types with a kernel, and others with the function body."""
+    (operator,) = describe_operator("LayerNormalization", opset=13)
+
+    assert spans_of(operator.versions[0], "T", "bfloat16") == [
+        (FIRST, "1.29.0", "function"),
+        ("1.30.0", LAST, "kernel"),
+    ]
+
+
 def test_patch_releases_are_distinguished() -> None:
     """A patch release may add an operator."""
     (operator,) = describe_operator("LinearAttention", domain="com.microsoft")
