@@ -329,6 +329,6 @@ def list_notes(answer: SupportAnswer) -> list[str]:
     first, last = answer.releases[0], answer.releases[-1]
     ends = first if first == last else f"{pluralize(len(answer.releases), 'release')}, {first}–{last}"
     return [
-        f"from the CPU packages of {answer.engine} ({ends}, {answer.platform}); attribute values, shapes and other "
+        f"from the packages of {answer.engine} ({ends}, {answer.platform}); attribute values, shapes and other "
         "execution providers are not considered (`onnxgate check MODEL` considers them)"
     ]
