@@ -155,7 +155,11 @@ def _describe_opset(answer: SupportAnswer, opset: int) -> Page:
         sentence = f"opset {opset} is accepted by {scope.all_releases}"
     elif spans:
         ranges = scope.name_ranges(spans)
-        where = ranges.replace("since ", f"since {answer.engine} ", 1) if "since" in ranges else f"by {ranges}"
+        where = (
+            ranges.replace("since ", f"since {answer.engine} ", 1)
+            if "since" in ranges
+            else f"by {answer.engine} {ranges}"
+        )
         sentence = f"opset {opset} is accepted {where}"
     else:
         sentence = f"opset {opset} is not accepted by {scope.all_releases.replace('all ', 'any of the ', 1)}"
