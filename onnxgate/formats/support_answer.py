@@ -74,7 +74,8 @@ def format_markdown(answer: SupportAnswer) -> str:
         lines += [render_row(escape_markdown(row[0]), [*map(escape_markdown, row[1:])]) for row in table.rows]
         lines.append("")
     lines += [f"- {label}: {escape_markdown(text)}" for label, text in page.advice]
-    lines += ["", *map(escape_markdown, page.notes)]
+    lines += [""] if page.advice and page.notes else []
+    lines += map(escape_markdown, page.notes)
     return "\n".join(neutralize_commands(line) for line in lines).strip("\n") + "\n"
 
 
