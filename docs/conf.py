@@ -33,4 +33,4 @@ html_theme_options = {
     "source_branch": "main",
     "source_directory": "docs/",
 }
-html_extra_path = [f"reference/{name}.schema.json" for name in ("config", "diff", "matrix", "report")]
+html_extra_path = [f"reference/{name}.schema.json" for name in ("config", "diff", "matrix", "report", "support")]
