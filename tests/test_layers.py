@@ -15,6 +15,7 @@ PACKAGE = Path(onnxgate.__file__).parent
 LAYERS = (
     "cli",
     "github",
+    "api",
     "commands",
     "formats",
     "gate",
@@ -165,6 +166,7 @@ LAZY = {
         "stages/lock.py",
         "stages/support.py",
     ),
+    "importing the API loads nothing of the checks": ("api/predictions.py", "api/pytest_plugin.py"),
     "only children that end with their parent need it": ("core/process_pool.py",),
     "a distribution may install uv without its Python package": ("core/subprocesses.py",),
 }
