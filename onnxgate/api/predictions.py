@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MEMORY_NAME = "model.onnx"
 """Name in messages of a model that is not a file."""
+MESSAGE_WIDTH = 76
+"""Width of error messages in columns. pytest indents them by 4 to 8, and Python puts the type of the error first."""
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +110,7 @@ def _describe_problems(model: str | os.PathLike[str] | ModelProto, requirement: 
     details = (
         f"`{shlex.join(['onnxgate', 'check', path, '--target', requirement, '-v'])}` lists all reasons and findings"
     )
-    return format_text(checked.matrix, has_table=False, required=True, details=details).rstrip()
+    return format_text(checked.matrix, has_table=False, required=True, width=MESSAGE_WIDTH, details=details).rstrip()
 
 
 @contextmanager

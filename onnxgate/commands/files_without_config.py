@@ -132,7 +132,7 @@ def make_request(
     """
     start = start.resolve()
     models = tuple(_select_models(paths, start, example))
-    runtimes = tuple(_find_releases(requirement))
+    runtimes = tuple(find_known_releases(requirement))
     if select != "all":
         runtimes = tuple({tuple(runtime.release.split(".")[:2]): runtime for runtime in runtimes}.values())
     target = Target(runtime=requirement or limits.load_limit_table().engine, select="all")
@@ -187,21 +187,26 @@ def _select_models(paths: Sequence[Path], start: Path, example: str) -> Iterator
                 yield SelectedModel(shown, file, MergedSettings(targets=(ALL_RELEASES,)), Place(shown))
 
 
-def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
+def find_known_releases(requirement: str | None) -> Iterator[LockedRuntime]:
+    """Yield the releases with support data that match a requirement, in ascending order.
+
+    Raises:
+        UsageError: the requirement is invalid, or there is no such release.
+    """
     default = limits.load_limit_table().engine
     hint = "for example `onnxruntime>=1.18,<1.32`"
     if requirement is not None and (meant := suggest_requirement(requirement)):
-        raise UsageError(f"`{requirement}` is not a valid requirement", hint=f"did you mean `--target '{meant}'`?")
+        raise UsageError(f"`{requirement}` is not a valid requirement", hint=f"did you mean `{meant}`?")
     try:
-        parsed = Requirement(requirement or default)
+        parsed = Requirement(default if requirement is None else requirement)
     except InvalidRequirement as error:
         raise UsageError(f"`{requirement}` is not a valid requirement", hint=hint) from error
     engine, engines = canonicalize_name(parsed.name), limits.list_table_engines()
     if engine not in engines:
         message = f"onnxgate has no support data for `{parsed.name}`"
         if meant := next((name for name in engines if is_misspelled(engine, name)), ""):
-            raise UsageError(message, hint=f"did you mean `--target '{meant}{parsed.specifier}'`?")
-        raise UsageError(message, hint=f"without a config, `--target` supports only {join_quoted(engines)}")
+            raise UsageError(message, hint=f"did you mean `{meant}{parsed.specifier}`?")
+        raise UsageError(message, hint=f"without a config, only {join_quoted(engines)} can be predicted")
     releases = limits.load_limit_table(engine).releases
     fitting = [release for release in releases if parsed.specifier.contains(release)]
     if not fitting:
