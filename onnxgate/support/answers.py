@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-SupportWay = Literal["kernel", "function", "cast", "folded", "none"]
+SupportWay = Literal["kernel", "function", "cast", "folded", "none", "unknown"]
 """How a release runs an operator: with a kernel, with the operator's function body, with a kernel between inserted
 casts to float, or by removing the node while it loads the model. "none": it refuses the model."""
 
@@ -20,21 +20,27 @@ class SupportSpan(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str  # exact release
     until: str  # exact release; the newest known release if support has not ended
     way: SupportWay
-    reason: str = ""  # why these releases refuse the operator, if `way` is "none"
+    reason: str = ""  # why the releases refuse the operator, why this is unknown, or when they remove the node
 
 
 class TypeSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Releases that accept one type for a type parameter of an operator, with at least one choice of other types."""
 
-    parameter: str  # name of the constraint (`T`), or of an input or output with a fixed type
+    parameter: str  # name of the constraint (`T`), or of an input or output if no type of the operator varies
     type: str  # as in ONNX schemas: "tensor(float16)"
     spans: tuple[SupportSpan, ...]  # ascending; together they cover all known releases
 
 
 class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Support of one version of an operator, which models use if they import opset `version` to `last_opset`."""
+    """Support of one version of an operator in models that import opset `first_opset` to `last_opset` of its domain.
+
+    A version has several of these values if releases support it in different ways at different opsets, because
+    function bodies depend on the opset. `spans` and `types` describe `first_opset`. At later opsets they are the same
+    in releases that accept the opset.
+    """
 
     version: int
+    first_opset: int
     last_opset: int | None  # None: no newer version is known
     deprecated: bool
     spans: tuple[SupportSpan, ...]  # the best way of any type, by release
@@ -49,3 +55,10 @@ class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     operator: str
     versions: tuple[VersionSupport, ...]  # ascending
     provider: str = "CPUExecutionProvider"
+
+
+class NewestVersions(msgspec.Struct, frozen=True):
+    """The newest IR version and opsets that all of several releases accept."""
+
+    ir_version: int | None  # None: no limit
+    opsets: dict[str, int]  # by domain; a domain without an entry has no limit
