@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onnxgate.api.errors import ArgumentError
     from onnxgate.api.predictions import Prediction, assert_supported, predict
+    from onnxgate.api.versions import newest_ir_version, newest_opset
     from onnxgate.core.matrix import Reason
 
 __all__ = (
@@ -18,6 +19,8 @@ __all__ = (
     "Prediction",
     "Reason",
     "assert_supported",
+    "newest_ir_version",
+    "newest_opset",
     "predict",
 )
 
@@ -26,6 +29,8 @@ _MODULES = {
     "Prediction": "onnxgate.api.predictions",
     "Reason": "onnxgate.core.matrix",
     "assert_supported": "onnxgate.api.predictions",
+    "newest_ir_version": "onnxgate.api.versions",
+    "newest_opset": "onnxgate.api.versions",
     "predict": "onnxgate.api.predictions",
 }
 """The module that defines each name. It is imported on first use, because pytest imports this package at start-up."""

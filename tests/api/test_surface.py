@@ -31,6 +31,8 @@ Reason(msgspec.Struct)
     detail: str = ''
     works_since: str = ''
 assert_supported(model: str | os.PathLike[str] | ModelProto, requirement: str) -> None
+newest_ir_version(requirement: str) -> int
+newest_opset(requirement: str, *domain: str = 'ai.onnx') -> int
 predict(model: str | os.PathLike[str] | ModelProto, requirement: str = 'onnxruntime') -> list[Prediction]
 """
 """If this changes, the changelog has a line about it; a removed or renamed name breaks the code of users."""

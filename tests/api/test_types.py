@@ -18,7 +18,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxgate.api import ArgumentError, Prediction, Reason, assert_supported, predict
+from onnxgate.api import ArgumentError, Prediction, Reason, assert_supported, newest_ir_version, newest_opset, predict
 
 
 def list_refused(model: onnx.ModelProto | Path | str) -> list[str]:
@@ -27,6 +27,8 @@ def list_refused(model: onnx.ModelProto | Path | str) -> list[str]:
     if reasons and reasons[0].works_since:
         raise ArgumentError(reasons[0].message)
     assert_supported(model, "onnxruntime>=1.18")
+    versions: tuple[int, int] = newest_opset("onnxruntime>=1.18", domain="ai.onnx"), newest_ir_version("onnxruntime")
+    print(max(versions))
     return [prediction.release for prediction in predictions if prediction.verdict == "refused"]
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from reference.comments import field_comments
 
 from onnxgate import api
 from onnxgate.api import pytest_plugin
+from reference.comments import field_comments
 
 INTRODUCTION = """\
 # Python API
