@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MEMORY_NAME = "model.onnx"
 """Name in messages of a model that is not a file."""
-MESSAGE_WIDTH = 76
+MESSAGE_WIDTH = 80
 """Width of error messages in columns. pytest indents them by 4 to 8, and Python puts the type of the error first."""
 
 

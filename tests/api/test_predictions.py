@@ -23,15 +23,15 @@ RANGE = "onnxruntime>=1.17,<1.19"
 REFUSED = """\
 FAIL  model.onnx: does not load on onnxruntime 1.17.0–1.17.3: IR version 10,
       supported since 1.18.0; loads on 1.18.0–1.18.1 [ir-version-too-new]
-      fix: run `onnxgate fix model.onnx --target 'onnxruntime>=1.17,<1.19'`
-           to lower the IR version to 9, or narrow the target to >=1.18.0
+      fix: run `onnxgate fix model.onnx --target 'onnxruntime>=1.17,<1.19'` to
+           lower the IR version to 9, or narrow the target to >=1.18.0
 
-fail: 1 model checked against 5 releases up to 1.18.1: 1 error;
-   predicted, not run"""
+fail: 1 model checked against 5 releases up to 1.18.1: 1 error; predicted,
+   not run"""
 UNDECIDED = """\
 ?     model.onnx: the file is a Git LFS pointer (content not fetched)
-      hint: run `git lfs pull --include "model.onnx"`; in GitHub Actions,
-            set `lfs: true` for `actions/checkout`
+      hint: run `git lfs pull --include "model.onnx"`; in GitHub Actions, set
+            `lfs: true` for `actions/checkout`
 
 undecided: 1 model checked against 5 releases up to 1.18.1: 1 undecided;
    predicted, not run"""

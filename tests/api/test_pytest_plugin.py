@@ -37,8 +37,8 @@ FAILURE = """\
 >       assert_supported("model.onnx", "onnxruntime>=1.17,<1.19")
 E       AssertionError: FAIL  model.onnx: does not load on onnxruntime 1.17.0–1.17.3: IR version 10,
 E             supported since 1.18.0; loads on 1.18.0–1.18.1 [ir-version-too-new]
-E             fix: run `onnxgate fix model.onnx --target 'onnxruntime>=1.17,<1.19'`
-E                  to lower the IR version to 9, or narrow the target to >=1.18.0
+E             fix: run `onnxgate fix model.onnx --target 'onnxruntime>=1.17,<1.19'` to
+E                  lower the IR version to 9, or narrow the target to >=1.18.0
 """
 
 
