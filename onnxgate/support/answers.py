@@ -62,3 +62,56 @@ class NewestVersions(msgspec.Struct, frozen=True):
 
     ir_version: int | None  # None: no limit
     opsets: dict[str, int]  # by domain; a domain without an entry has no limit
+
+
+ChangeKind = Literal["added", "removed", "changed"]
+
+
+class OperatorChange(msgspec.Struct, frozen=True):
+    """A change from one release to another that several operators have in common."""
+
+    kind: ChangeKind
+    operators: tuple[str, ...]  # sorted, such as "Gelu" or "com.microsoft.Gelu"
+    details: tuple[str, ...]  # changes to schemas and kernels, such as "kernel 20+ (T +float)"
+
+
+class ReleaseSupport(msgspec.Struct, frozen=True, kw_only=True):
+    """Versions, locations of external data and operators that a release accepts."""
+
+    release: str
+    ir_version: int | None  # newest; None: no limit
+    opsets: dict[str, int]  # newest, by domain; a domain without an entry has no limit
+    unreleased_opsets: dict[str, int]  # newer ones that require ALLOW_RELEASED_ONNX_OPSET_ONLY=0
+    external_data: dict[str, bool] | None  # whether it reads external data there; None: not measured
+    operators: dict[str, int] | None  # number of operators with a kernel, by domain; None: not known
+
+
+class ReleaseDifference(msgspec.Struct, frozen=True):
+    """Differences between two releases."""
+
+    older: ReleaseSupport
+    newer: ReleaseSupport
+    changes: tuple[OperatorChange, ...]
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The package of a release from which its kernels and schemas were read."""
+
+    release: str
+    file: str
+    sha256: str
+
+
+class SupportAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to one question to `onnxgate support`. Only the fields that it is about have values."""
+
+    version: int = 1  # of this format
+    engine: str
+    requirement: str  # releases that the question is about; "" for all known releases
+    releases: tuple[str, ...]  # the known releases that match the requirement, ascending
+    operators: tuple[OperatorSupport, ...] = ()
+    described: tuple[ReleaseSupport, ...] = ()
+    newest: NewestVersions | None = None
+    difference: ReleaseDifference | None = None
+    platform: str = ""  # of the packages from which the answer comes
+    sources: tuple[Source, ...] = ()
