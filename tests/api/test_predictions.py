@@ -182,6 +182,18 @@ def test_no_side_effects(folder: Path, capfd: pytest.CaptureFixture[str], monkey
     assert not (folder.parent / "cache").exists()
 
 
+def test_a_changed_file_is_read_again(folder: Path) -> None:
+    """An export script may overwrite a model and ask again in the same process."""
+    stamped_file(folder / "model.onnx", 10, 18)
+    before = predict("model.onnx", RANGE)
+    stamped_file(folder / "model.onnx", 8, 18)
+
+    assert (["refused"] * 3 + ["loads"] * 2, ["loads"] * 5) == (
+        [it.verdict for it in before],
+        [it.verdict for it in predict("model.onnx", RANGE)],
+    )
+
+
 def test_every_release_by_default(folder: Path) -> None:
     """Without a requirement, all known releases are predicted, in ascending order."""
     stamped_file(folder / "model.onnx", 8, 18)
