@@ -45,6 +45,7 @@ class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     deprecated: bool
     spans: tuple[SupportSpan, ...]  # the best way of any type, by release
     types: tuple[TypeSupport, ...]
+    fixed: dict[str, str] = {}  # types that the question fixes, by parameter
 
 
 class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
