@@ -166,7 +166,12 @@ LAZY = {
         "stages/lock.py",
         "stages/support.py",
     ),
-    "importing the API loads nothing of the checks": ("api/predictions.py", "api/pytest_plugin.py", "api/versions.py"),
+    "importing the API loads nothing of the checks": (
+        "api/operators.py",
+        "api/predictions.py",
+        "api/pytest_plugin.py",
+        "api/versions.py",
+    ),
     "questions about versions import no onnx": ("support/minimal_nodes.py",),
     "only children that end with their parent need it": ("core/process_pool.py",),
     "a distribution may install uv without its Python package": ("core/subprocesses.py",),

@@ -10,28 +10,40 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnxgate.api.errors import ArgumentError
+    from onnxgate.api.operators import Support, support
     from onnxgate.api.predictions import Prediction, assert_supported, predict
     from onnxgate.api.versions import newest_ir_version, newest_opset
     from onnxgate.core.matrix import Reason
+    from onnxgate.support.answers import SupportSpan, TypeSupport, VersionSupport
 
 __all__ = (
     "ArgumentError",
     "Prediction",
     "Reason",
+    "Support",
+    "SupportSpan",
+    "TypeSupport",
+    "VersionSupport",
     "assert_supported",
     "newest_ir_version",
     "newest_opset",
     "predict",
+    "support",
 )
 
 _MODULES = {
     "ArgumentError": "onnxgate.api.errors",
     "Prediction": "onnxgate.api.predictions",
     "Reason": "onnxgate.core.matrix",
+    "Support": "onnxgate.api.operators",
+    "SupportSpan": "onnxgate.support.answers",
+    "TypeSupport": "onnxgate.support.answers",
+    "VersionSupport": "onnxgate.support.answers",
     "assert_supported": "onnxgate.api.predictions",
     "newest_ir_version": "onnxgate.api.versions",
     "newest_opset": "onnxgate.api.versions",
     "predict": "onnxgate.api.predictions",
+    "support": "onnxgate.api.operators",
 }
 """The module that defines each name. It is imported on first use, because pytest imports this package at start-up."""
 

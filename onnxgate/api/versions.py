@@ -40,9 +40,9 @@ def newest_ir_version(requirement: str) -> int:
 
 
 def _find_newest_versions(requirement: str) -> NewestVersions:
-    from onnxgate.commands.files_without_config import find_known_releases
+    from onnxgate.commands.known_releases import find_known_releases
     from onnxgate.support.queries import find_newest_versions
 
     with raise_argument_errors():
-        runtimes = tuple(find_known_releases(requirement))
-    return find_newest_versions([runtime.release for runtime in runtimes], runtimes[0].engine)
+        engine, releases = find_known_releases(requirement)
+    return find_newest_versions(releases, engine)

@@ -12,19 +12,19 @@ from onnxgate.project.engines import is_misspelled, suggest_requirement
 from onnxgate.support import limits
 
 
-def find_known_releases(requirement: str | None, option: str = "--target") -> tuple[str, tuple[str, ...]]:
+def find_known_releases(requirement: str | None) -> tuple[str, tuple[str, ...]]:
     """Return an engine and its releases that have support data and match the requirement, in ascending order.
 
-    `option` is the option with the requirement, for hints.
+    Without a requirement, these are all releases of ONNX Runtime.
 
     Raises:
         UsageError: the requirement is not valid, the engine has no support data, or no known release matches.
     """
     default = limits.load_limit_table().engine
     if requirement is not None and (meant := suggest_requirement(requirement)):
-        raise UsageError(f"`{requirement}` is not a valid requirement", hint=f"did you mean `{option} '{meant}'`?")
+        raise UsageError(f"`{requirement}` is not a valid requirement", hint=f"did you mean `{meant}`?")
     try:
-        parsed = Requirement(requirement or default)
+        parsed = Requirement(default if requirement is None else requirement)
     except InvalidRequirement as error:
         hint = "for example `onnxruntime>=1.18,<1.32`"
         raise UsageError(f"`{requirement}` is not a valid requirement", hint=hint) from error
@@ -32,9 +32,8 @@ def find_known_releases(requirement: str | None, option: str = "--target") -> tu
     if engine not in engines:
         message = f"onnxgate has no support data for `{parsed.name}`"
         if meant := next((name for name in engines if is_misspelled(engine, name)), ""):
-            raise UsageError(message, hint=f"did you mean `{option} '{meant}{parsed.specifier}'`?")
-        condition = "without a config, " if option == "--target" else ""
-        raise UsageError(message, hint=f"{condition}`{option}` supports only {join_quoted(engines)}")
+            raise UsageError(message, hint=f"did you mean `{meant}{parsed.specifier}`?")
+        raise UsageError(message, hint=f"engines with support data: {join_quoted(engines)}")
     releases = limits.load_limit_table(engine).releases
     fitting = tuple(release for release in releases if parsed.specifier.contains(release))
     if not fitting:

@@ -156,7 +156,7 @@ def _select_releases(requirement: str | None, engine: str) -> tuple[str, tuple[s
         raise UsageError(
             f"onnxgate has no support table for `{engine}`{meant}", hint=f"engines with a table: {join_quoted(engines)}"
         )
-    found, releases = find_known_releases(requirement or named or None, "--runtime")
+    found, releases = find_known_releases(named or None if requirement is None else requirement)
     if named and found != named:
         raise UsageError(f"`--runtime` is about {found}, but `--engine` is {named}", hint="omit `--engine`")
     return found, releases

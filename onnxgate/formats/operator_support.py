@@ -119,7 +119,7 @@ class Scope:
         last = operator.versions[-1]
         if len(operator.versions) == 1:
             return f"{subject}{_name_at(version)} {newest}"
-        best = _find_best_spans(operator, self._releases)
+        best = find_best_spans(operator, self._releases)
         end = f"; it is deprecated since opset {last.first_opset}" if last.deprecated else ""
         if self._judge(best) == newest:
             supported = [it for it in operator.versions if _is_supported(it.spans)] or [last]
@@ -253,7 +253,7 @@ def _find_focus(operator: OperatorSupport) -> VersionSupport:
     return (supported or operator.versions)[-1]
 
 
-def _find_best_spans(operator: OperatorSupport, releases: Sequence[str]) -> list[SupportSpan]:
+def find_best_spans(operator: OperatorSupport, releases: Sequence[str]) -> list[SupportSpan]:
     """Return for each release the best way at any opset."""
     ranks: list[SupportWay] = ["kernel", "function", "cast", "folded", "unknown", "none"]
     best: dict[str, SupportSpan] = {}

@@ -19,7 +19,7 @@ class SupportSpan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     since: str  # exact release
     until: str  # exact release; the newest known release if support has not ended
-    way: SupportWay
+    way: SupportWay  # how they run the operator; "none": they refuse the model
     reason: str = ""  # why the releases refuse the operator, why this is unknown, or when they remove the node
 
 
@@ -39,12 +39,12 @@ class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     in releases that accept the opset.
     """
 
-    version: int
-    first_opset: int
-    last_opset: int | None  # None: no newer version is known
-    deprecated: bool
+    version: int  # opset in which this version was added
+    first_opset: int  # first opset to which this value applies
+    last_opset: int | None  # last one; None: no newer version is known
+    deprecated: bool  # whether this version is deprecated
     spans: tuple[SupportSpan, ...]  # the best way of any type, by release
-    types: tuple[TypeSupport, ...]
+    types: tuple[TypeSupport, ...]  # by type parameter
     fixed: dict[str, str] = {}  # types that the question fixes, by parameter
 
 

@@ -138,7 +138,7 @@ def test_a_message_above_the_limit_of_protobuf() -> None:
         ("1.18", "`1.18` is not a valid requirement; did you mean `onnxruntime==1.18.*`?"),
         ("onnxruntime>>1", "`onnxruntime>>1` is not a valid requirement; for example"),
         ("onnxruntim>=1.18", "no support data for `onnxruntim`; did you mean `onnxruntime>=1.18`?"),
-        ("tensorflow", "no support data for `tensorflow`; without a config, only `onnxruntime`"),
+        ("tensorflow", "no support data for `tensorflow`; engines with support data: `onnxruntime`"),
         ("onnxruntime>=9", "no known release matches `onnxruntime>=9`; onnxgate "),
     ],
 )

@@ -30,10 +30,52 @@ Reason(msgspec.Struct)
     message: str
     detail: str = ''
     works_since: str = ''
-assert_supported(model: str | os.PathLike[str] | ModelProto, requirement: str) -> None
-newest_ir_version(requirement: str) -> int
-newest_opset(requirement: str, *domain: str = 'ai.onnx') -> int
-predict(model: str | os.PathLike[str] | ModelProto, requirement: str = 'onnxruntime') -> list[Prediction]
+Support(msgspec.Struct)
+    engine: str
+    domain: str
+    operator: str
+    releases: tuple[str, ...]
+    spans: tuple[SupportSpan, ...]
+    versions: tuple[VersionSupport, ...]
+    summary: str
+    supported: property
+    is_supported: property
+    since: property
+    until: property
+SupportSpan(msgspec.Struct)
+    since: str
+    until: str
+    way: Literal['kernel', 'function', 'cast', 'folded', 'none', 'unknown']
+    reason: str = ''
+TypeSupport(msgspec.Struct)
+    parameter: str
+    type: str
+    spans: tuple[SupportSpan, ...]
+VersionSupport(msgspec.Struct)
+    version: int
+    first_opset: int
+    last_opset: int | None
+    deprecated: bool
+    spans: tuple[SupportSpan, ...]
+    types: tuple[TypeSupport, ...]
+    fixed: dict[str, str] = {}
+assert_supported() -> None
+    model: str | os.PathLike[str] | ModelProto
+    requirement: str
+newest_ir_version() -> int
+    requirement: str
+newest_opset() -> int
+    requirement: str
+    *domain: str = 'ai.onnx'
+predict() -> list[Prediction]
+    model: str | os.PathLike[str] | ModelProto
+    requirement: str = 'onnxruntime'
+support() -> Support
+    operator: str
+    *types: str | Mapping[str, str] = ''
+    *opset: int | None = None
+    *domain: str | None = None
+    *requirement: str = 'onnxruntime'
 """
 """If this changes, the changelog has a line about it; a removed or renamed name breaks the code of users."""
 
@@ -49,7 +91,7 @@ def render_type(kind: object) -> str:
 
 
 def render_parameter(parameter: inspect.Parameter) -> str:
-    """Return a parameter with its type and default; `*` before one that must be named."""
+    """Return a parameter with its type and default, and with `*` if it must be named."""
     default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
     star = "*" if parameter.kind is parameter.KEYWORD_ONLY else ""
     return f"{star}{parameter.name}: {parameter.annotation}{default}"
@@ -61,12 +103,13 @@ def render_surface() -> Iterator[str]:
         value = getattr(api, name)
         if inspect.isfunction(value):
             signature = inspect.signature(value)
-            parameters = map(render_parameter, signature.parameters.values())
-            yield f"{name}({', '.join(parameters)}) -> {signature.return_annotation}"
+            yield f"{name}() -> {signature.return_annotation}"
+            yield from (f"    {render_parameter(parameter)}" for parameter in signature.parameters.values())
         elif issubclass(value, msgspec.Struct):
             yield f"{name}(msgspec.Struct)"
             for field in msgspec.structs.fields(value):
-                default = "" if field.default is msgspec.NODEFAULT else f" = {field.default!r}"
+                default = "" if field.required else f" = {field.default!r}"
+                default = default if field.default_factory is msgspec.NODEFAULT else f" = {field.default_factory()!r}"
                 yield f"    {field.name}: {render_type(field.type)}{default}"
             yield from (f"    {key}: property" for key, it in vars(value).items() if isinstance(it, property))
         else:

@@ -18,7 +18,17 @@ from pathlib import Path
 
 import onnx
 
-from onnxgate.api import ArgumentError, Prediction, Reason, assert_supported, newest_ir_version, newest_opset, predict
+from onnxgate.api import (
+    ArgumentError,
+    Prediction,
+    Reason,
+    Support,
+    assert_supported,
+    newest_ir_version,
+    newest_opset,
+    predict,
+    support,
+)
 
 
 def list_refused(model: onnx.ModelProto | Path | str) -> list[str]:
@@ -28,7 +38,9 @@ def list_refused(model: onnx.ModelProto | Path | str) -> list[str]:
         raise ArgumentError(reasons[0].message)
     assert_supported(model, "onnxruntime>=1.18")
     versions: tuple[int, int] = newest_opset("onnxruntime>=1.18", domain="ai.onnx"), newest_ir_version("onnxruntime")
-    print(max(versions))
+    answer: Support = support("Gelu", types={"T": "float16"}, opset=max(versions))
+    first: str = answer.since or answer.spans[0].reason or answer.versions[0].types[0].type
+    print(first)
     return [prediction.release for prediction in predictions if prediction.verdict == "refused"]
 
 
