@@ -223,7 +223,16 @@ def test_the_message_of_an_unsupported_model(folder: Path) -> None:
     assert REFUSED == str(raised.value)
 
 
-def test_an_undecided_prediction_fails(folder: Path) -> None:
+def test_a_release_without_kernel_data_is_undecided(folder: Path) -> None:
+    """The message contains the command that loads the model instead."""
+    stamped_file(folder / "model.onnx", 8, 15)
+    with pytest.raises(AssertionError, match=r"could not be predicted on onnxruntime 1\.15\.0–1\.15\.1") as raised:
+        assert_supported("model.onnx", "onnxruntime>=1.15")
+
+    assert "hint: run `onnxgate matrix --verify --target 'onnxruntime>=1.15' model.onnx`" in str(raised.value)
+
+
+def test_an_unreadable_file_is_undecided(folder: Path) -> None:
     """What could not be predicted is not supported, and the message contains what to do."""
     (folder / "model.onnx").write_text(POINTER, encoding="utf-8")
     with pytest.raises(AssertionError) as raised:

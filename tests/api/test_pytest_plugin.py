@@ -79,6 +79,15 @@ def test_it_imports_nothing_unless_used(installed: Path, suite: Path) -> None:
     assert ["onnxgate onnxgate.api onnxgate.api.pytest_plugin"] == loaded
 
 
+def test_it_does_not_warn_if_the_package_is_imported(installed: Path, suite: Path) -> None:
+    """pytest rewrites assertions in plugins, and warns if it starts too late for that, as from a script."""
+    code = "import pytest, onnxgate.api; pytest.main(['-W', 'error', '-p', 'no:randomly'])"
+    command = [str(installed.with_name("python")), "-c", code]
+    result = subprocess.run(command, cwd=suite, capture_output=True, text=True, check=False)
+
+    assert "2 failed, 1 passed in" in result.stdout, result.stderr
+
+
 def test_it_can_be_turned_off(installed: Path, suite: Path) -> None:
     """The name of the plugin is `onnxgate`."""
     result = run_pytest(installed, suite, "-p", "no:onnxgate")
