@@ -229,7 +229,7 @@ def test_a_release_without_kernel_data_is_undecided(folder: Path) -> None:
     with pytest.raises(AssertionError, match=r"could not be predicted on onnxruntime 1\.15\.0–1\.15\.1") as raised:
         assert_supported("model.onnx", "onnxruntime>=1.15")
 
-    assert "hint: run `onnxgate matrix --verify --target 'onnxruntime>=1.15' model.onnx`" in str(raised.value)
+    assert "`onnxgate matrix --verify --target 'onnxruntime>=1.15' model.onnx`" in str(raised.value)
 
 
 def test_an_unreadable_file_is_undecided(folder: Path) -> None:
