@@ -143,7 +143,7 @@ class _OperatorQuery:
         for opset in opsets:
             answers = {
                 (parameter, value_type): [
-                    self._answer(index, since, opset, parameter, {**fixed, parameter: value_type}, has_body)
+                    self._answer(index, since, opset, parameter, {**fixed, parameter: value_type})
                     for index in range(len(self._releases))
                 ]
                 for parameter, types in parameters.items()
@@ -193,9 +193,7 @@ class _OperatorQuery:
             return f"opset {opset} requires ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
         return f"opset {opset} is too new"
 
-    def _answer(
-        self, index: int, since: int, opset: int, parameter: str, types: Mapping[str, str], has_body: bool
-    ) -> _Answer:
+    def _answer(self, index: int, since: int, opset: int, parameter: str, types: Mapping[str, str]) -> _Answer:
         """Return how a release runs a version of the operator with these types, at an opset."""
         refusal = self._explain_opset(self._limits[index], opset)
         if refusal:
@@ -208,7 +206,7 @@ class _OperatorQuery:
             if wanted not in schema.constraints.get(fixed, (wanted,)):
                 return _Answer("none", f"{name} does not accept `{wanted}` for `{fixed}`")
         failed: list[_Answer] = []
-        for operation in list_operations(operator, since, opset, parameter, tuple(types.items()), has_body):
+        for operation in list_operations(operator, since, opset, parameter, tuple(types.items())):
             answer = self._match(self._implementations[index], schema, operation)
             if answer.way not in ("none", "unknown"):
                 return answer

@@ -260,7 +260,8 @@ def eliminates(operation: Operation, since: int, release: str) -> bool:
 
 
 def is_unregistered_type(type_name: str, release: str) -> bool:
-    """Return whether a release does not support a data type at all, not even for constants."""
+    """Return whether a release does not support a data type at all, not even for constants or inside sequences."""
     return any(
-        type_name in types and is_release_within(release, first, last) for types, first, last in UNREGISTERED_TYPES
+        any(it in type_name for it in types) and is_release_within(release, first, last)
+        for types, first, last in UNREGISTERED_TYPES
     )
