@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from reference import action, commands, errors, keys
+from reference import action, api, commands, errors, keys
 from reference import rules as rule_pages
 from reference.comments import describe
 
@@ -90,6 +90,7 @@ def contents() -> dict[str, str]:
     return {
         **{f"reference/{name}.schema.json": _pretty(schema) for name, schema in schemas.items()},
         "reference/action.md": action.page(),
+        "reference/api.md": api.page(),
         "reference/cli.md": commands.page(),
         "reference/config.md": keys.page("Configuration", CONFIG, schemas["config"], ("Config",), WRITTEN),
         "reference/errors.md": errors.page(),
