@@ -71,6 +71,12 @@ DIFF = """
 The output of `onnxgate diff --output json`, with its {download}`JSON Schema <diff.schema.json>`.
 """
 
+PREVIEW = """
+The output of `onnxgate lock --upgrade --preview --output json`, with its {download}`JSON Schema
+<preview.schema.json>`. It can change in every release: the action `pull-request` reads only what the same release wrote.
+The [report](report.md) describes the keys of `after`, and of the findings.
+"""
+
 
 def contents() -> dict[str, str]:
     """Return the content of each generated file by its path in `docs/`."""
@@ -80,6 +86,7 @@ def contents() -> dict[str, str]:
         "inventory": _describe_answer(inventory_types, "Inventory", "Inventory of runtimes (onnxgate runtimes list)"),
         "log": _describe_answer(log_types, "ExplainedLog", "Explained log (onnxgate explain)"),
         "matrix": _describe_answer(matrix_types, "Matrix", "Support matrix (onnxgate matrix)", report_types),
+        "preview": _describe_answer(report_types, "UpgradeProposal", "Preview of an upgrade (onnxgate lock --preview)"),
         "report": describe(report_schema(), _kinds(report_types)),
     }
     return {
@@ -93,6 +100,13 @@ def contents() -> dict[str, str]:
         "reference/diff.md": keys.page("Diff (JSON)", DIFF, schemas["diff"], ("Difference",)),
         "reference/inventory.md": keys.page("Runtimes (JSON)", INVENTORY, schemas["inventory"], ("Inventory",)),
         "reference/matrix.md": keys.page("Matrix (JSON)", MATRIX, schemas["matrix"], ("Matrix",), hidden=REPORT_TYPES),
+        "reference/preview.md": keys.page(
+            "Upgrade preview (JSON)",
+            PREVIEW,
+            schemas["preview"],
+            ("UpgradeProposal",),
+            hidden=frozenset(schemas["report"]["$defs"]),
+        ),
         **{f"rules/{name}": page for name, page in rule_pages.pages().items()},
     }
 
