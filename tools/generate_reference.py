@@ -73,8 +73,8 @@ The output of `onnxgate diff --output json`, with its {download}`JSON Schema <di
 
 PREVIEW = """
 The output of `onnxgate lock --upgrade --preview --output json`, with its {download}`JSON Schema
-<preview.schema.json>`. It can change in every release: the action `pull-request` reads only what the same release wrote.
-The [report](report.md) describes the keys of `after`, and of the findings.
+<preview.schema.json>`. It can change in every release, since the action `pull-request` reads only proposals of its own
+release. The [report](report.md) describes the keys of `after`, and of the findings.
 """
 
 
