@@ -243,11 +243,21 @@ def _render_markdown_table(preview: Preview) -> Iterator[str]:
         yield f"{pluralize(len(runtimes), 'runtime')}: the table is too wide for this page\n"
         return
     rows = zip(models, zip(*(column.cells for column in columns), strict=True), strict=True)
-    shown, left_out = split_fitting((render_words(model, cells) for model, cells in rows), SECTION_PAGE)
-    yield from (*heads, *shown, "")
+    lines = (f"{render_words(model, cells)} {_describe_effect(preview, model)} |" for model, cells in rows)
+    shown, left_out = split_fitting(lines, SECTION_PAGE)
+    yield from (f"{heads[0]} effect |", f"{heads[1]} --- |", *shown, "")
     yield from render_legend(list_words(columns))
     if left_out:
         yield f"… and {pluralize(left_out, 'more model')}\n"
+
+
+def _describe_effect(preview: Preview, model: str) -> str:
+    """Return whether the upgrade breaks or repairs the model; "" if neither."""
+    if any(finding.model == model and finding.level == "error" for finding in preview.breaks):
+        return f"{LEVEL_MARKS['error']} breaks"
+    states = {arrival.state for arrival in preview.arrivals if arrival.model == model}
+    is_repaired = any(finding.model == model and finding.level == "error" for finding in preview.repairs)
+    return f"{VERDICT_MARKS['pass']} repaired" if is_repaired and not states & {"fail", "undecided"} else ""
 
 
 def _render_new_findings(findings: Sequence[Finding]) -> Iterator[str]:

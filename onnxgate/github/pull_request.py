@@ -119,7 +119,8 @@ def check_proposal(proposal: UpgradeProposal, current: str) -> Proposal:
     page = format_markdown(preview, proposal.command)
     if len(page) > MAX_DESCRIPTION_LENGTH - 3_000:
         page = f"The preview is too long for this page. To see it, run {markdown_code(truncate(proposal.command))}.\n"
-    introduction = f"This pull request changes only {markdown_code(proposal.lock_path)}: newer releases are available."
+    changed = markdown_code(proposal.lock_path)
+    introduction = f"The config allows newer releases than the locked ones. This pull request changes only {changed}."
     return Proposal(
         path=proposal.lock_path,
         lock=proposal.new_lock,

@@ -194,6 +194,16 @@ def test_our_own_release_is_named(path: Path) -> None:
     assert {f"v{__version__}"} >= set(used)
 
 
+def test_job_that_proposes_upgrades_runs_no_code() -> None:
+    """The job with write permissions has neither a checkout nor a command; the other job has read access only."""
+    jobs = yaml.safe_load((ROOT / "examples/onnxgate-upgrade.yml").read_text(encoding="utf-8"))["jobs"]
+    used = [step.get("uses", "").partition("@")[0] for step in jobs["propose"]["steps"]]
+
+    assert {"contents": "read"} == jobs["preview"]["permissions"]
+    assert {"contents": "write", "pull-requests": "write"} == jobs["propose"]["permissions"]
+    assert ["actions/download-artifact", "onnxgate/onnxgate/pull-request"] == used
+
+
 def test_reusable_workflow_uses_the_action_of_its_own_commit() -> None:
     """A caller that pins a commit of the reusable workflow also pins the action that its jobs use."""
     jobs = yaml.safe_load((ROOT / ".github/workflows/onnxgate-matrix.yml").read_text(encoding="utf-8"))["jobs"]
