@@ -176,6 +176,8 @@ def test_changed_preview_updates_the_description_only(project: Project, server: 
     """If only the effects on the models changed, the branch keeps its commit."""
     project.propose(NEW)
     tip, before = server.tip(BRANCH), server.pulls[0]["body"]
+    (project.folder / "other.txt").write_text("changed", encoding="utf-8")
+    commit(project.folder)
     preview = msgspec.structs.replace(SAMPLE.preview, repairs=())
 
     assert project.propose(msgspec.structs.replace(project.proposal(NEW), preview=preview)) == "updated"
@@ -367,7 +369,7 @@ def test_forged_lock_is_refused(project: Project, server: RepositoryServer, name
 @pytest.mark.parametrize(
     "path",
     [
-        "README.md",
+        "other.txt",
         "../onnxgate.lock",
         "/onnxgate.lock",
         "a//onnxgate.lock",
@@ -414,8 +416,9 @@ def test_proposal_is_a_small_regular_file(
     """An artifact may contain links to files on the runner, or a file of any size."""
     (tmp_path / "link.json").symlink_to(tmp_path / "proposal.json")
     project.propose(NEW, status=3, ONNXGATE_INPUT_PROPOSAL=str(tmp_path / "link.json"))
-    monkeypatch.setattr(pull_request, "MAX_PROPOSAL_BYTES", 1_000)
-    project.propose(NEW, status=3)
+    data = encode_json(project.proposal(NEW)).encode()
+    monkeypatch.setattr(pull_request, "MAX_PROPOSAL_BYTES", len(data))
+    project.propose(data + b"  ", status=3)
 
     assert server.asked == []
 
@@ -481,14 +484,25 @@ def test_refused_request_fails_the_step(
 
 
 @pytest.mark.parametrize(
-    "environment",
-    [{"GITHUB_REF": "refs/pull/7/merge"}, {"GITHUB_REF": "refs/heads/none"}, {"ONNXGATE_INPUT_TOKEN": ""}],
+    ("environment", "message"),
+    [
+        ({"GITHUB_REF": "refs/pull/7/merge"}, "the workflow does not run on a branch"),
+        ({"GITHUB_REF": "refs/heads/none"}, "branch `none` does not exist"),
+        ({"ONNXGATE_INPUT_TOKEN": ""}, "the input `token` is empty"),
+    ],
     ids=["pull request", "no branch", "no token"],
 )
-def test_unusable_run_fails(project: Project, server: RepositoryServer, environment: dict[str, str]) -> None:
+def test_unusable_run_fails(
+    project: Project,
+    server: RepositoryServer,
+    capfd: pytest.CaptureFixture[str],
+    environment: dict[str, str],
+    message: str,
+) -> None:
     """The step needs a branch and a token."""
     project.propose(NEW, status=3, **environment)
 
+    assert [message] == [said.data.partition("\n")[0] for said in errors(capfd)]
     assert server.changes == []
 
 
