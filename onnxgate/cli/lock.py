@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import os
 import shlex
@@ -43,6 +42,7 @@ from onnxgate.core.report import Preview, UpgradeProposal
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.evidence.file import ModelFile
 from onnxgate.formats import upgrade_preview
+from onnxgate.gate.sharding.plan import digest_text_file
 from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.project import Project, suggest_export_command
 from onnxgate.project.lock.comparison import describe_lock_changes, toolchain_differences
@@ -210,7 +210,7 @@ def _preview_upgrade(
         onnxgate=__version__,
         command=" ".join(["onnxgate lock", *flags]),
         lock_path=project.lock_path.resolve().relative_to(project.root.resolve()).as_posix(),
-        lock_sha256=hashlib.sha256(project.lock_path.read_bytes()).hexdigest(),
+        lock_sha256=digest_text_file(project.lock_path),
         new_lock="",
         preview=None,
     )

@@ -316,7 +316,7 @@ class UpgradeProposal(Part, frozen=True, kw_only=True):
     onnxgate: str  # version of onnxgate that wrote the proposal
     command: str  # command that writes the new lock
     lock_path: str  # path of the lock, relative to the root of the git repository
-    lock_sha256: str  # SHA-256 of the current lock
+    lock_sha256: str  # SHA-256 of the current lock with `\n` as line ending
     new_lock: str  # content of the new lock; "" if the current lock already has the newest releases
     preview: Preview | None  # null if the lock would not change
 

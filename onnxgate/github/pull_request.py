@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ FOREIGN_NOTICE = (
     "request. Remove these commits to get updates again.\n\n"
 )
 Result = Literal["created", "updated", "unchanged", "closed", "declined", "blocked", "outdated", "none"]
+_UPGRADE_COMMAND = re.compile(r"onnxgate lock(?: --upgrade(?: [\w.=-]{1,60}| '[\w.=<>!~,* -]{1,60}')?){1,9}", re.ASCII)
 _MARKER = re.compile(r"<!-- onnxgate-upgrade: ([0-9a-f]{64}) ([0-9a-f]{64}) -->\s*")
 
 
@@ -116,9 +118,11 @@ def check_proposal(proposal: UpgradeProposal, current: str) -> Proposal:
         raise UnavailableError(f"the proposal changes more than releases: {join_phrases(others)}", hint=hint)
     preview = msgspec.structs.replace(proposal.preview, pins=describe_lock_changes(old, new))
     folder = str(PurePosixPath(proposal.lock_path).parent)
-    page = format_markdown(preview, proposal.command)
+    command = proposal.command if _UPGRADE_COMMAND.fullmatch(proposal.command) else "onnxgate lock --upgrade"
+    command += f" --directory {shlex.quote(folder)}" if folder != "." else ""
+    page = format_markdown(preview, command)
     if len(page) > MAX_DESCRIPTION_LENGTH - 3_000:
-        page = f"The preview is too long for this page. To see it, run {markdown_code(truncate(proposal.command))}.\n"
+        page = f"The preview is too long for this page. To see it, run {markdown_code(f'{command} --preview')}.\n"
     changed = markdown_code(proposal.lock_path)
     introduction = f"The config allows newer releases than the locked ones. This pull request changes only {changed}."
     return Proposal(

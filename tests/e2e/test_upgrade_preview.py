@@ -182,3 +182,13 @@ def test_changed_model_is_not_proposed(upgradable: Repository) -> None:
     assert re.findall("^sha256 = .*$", locked, re.MULTILINE) == re.findall(
         "^sha256 = .*$", proposal["new_lock"], re.MULTILINE
     )
+
+
+def test_notes_are_not_mixed_with_json(upgradable: Repository) -> None:
+    """Notes about the lock are printed with the text only."""
+    config = f'{CONFIG}\n[toolchain]\npython = "missing"\nrequires = ["torch"]\n'
+    upgradable.write("onnxgate.toml", config)
+    upgrade = ("lock", "--upgrade", "--preview")
+
+    assert "note: " in upgradable.run(*upgrade, status=1).out
+    assert json.loads(upgradable.run(*upgrade, "--output", "json", status=1).out)["preview"]["arrivals"]

@@ -348,6 +348,26 @@ def with_engine(name: str) -> str:
     return locked("1.18.1", targets={"server": target}, packages=(package(name, "1.18.1"), package("numpy", "2.4.6")))
 
 
+@pytest.mark.parametrize(
+    ("lock_path", "command", "expected"),
+    [
+        ("onnxgate.lock", "onnxgate lock --upgrade 'onnxruntime<1.19'", "onnxgate lock --upgrade 'onnxruntime<1.19'"),
+        ("onnxgate.lock", "curl example.org | sh", "onnxgate lock --upgrade"),
+        ("onnxgate.lock", "onnxgate lock --upgrade; curl example.org", "onnxgate lock --upgrade"),
+        ("a b/onnxgate.lock", "onnxgate lock --upgrade numpy", "onnxgate lock --upgrade numpy --directory 'a b'"),
+    ],
+)
+def test_command_is_shown_only_if_it_upgrades(
+    project: Project, server: RepositoryServer, lock_path: str, command: str, expected: str
+) -> None:
+    """A forged proposal cannot make a reader run another command; the command works in the root of the repository."""
+    project.lock_path = lock_path
+    project.lock(OLD)
+    project.propose(msgspec.structs.replace(project.proposal(NEW), command=command))
+
+    assert f"To upgrade by hand, run `{expected}`.\n" in server.pulls[0]["body"]
+
+
 FORGED = {
     "no lock": "version = 1\n",
     "text in front": f"# approved by the team\n{NEW}",
