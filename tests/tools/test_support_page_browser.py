@@ -222,6 +222,16 @@ def test_search_finds_operators_by_keyboard(page: Page) -> None:
     assert page.text("#announcement").startswith("Gelu: ")
 
 
+def test_search_for_the_shown_operator_moves_the_focus_to_it(page: Page) -> None:
+    """A search always ends at the heading of its answer, also if only the type is new."""
+    page.open("#Gelu")
+    page.browser.evaluate("document.getElementById('search-input').focus()")
+    page.type("gelu 20 float16")
+    page.press("Enter")
+
+    assert (page.hash(), page.focused()) == ("#Gelu/20/float16", "operator-name")
+
+
 def test_escape_closes_the_suggestions(page: Page) -> None:
     """Escape first closes the list and then clears the input."""
     page.open()
@@ -239,7 +249,7 @@ def test_escape_closes_the_suggestions(page: Page) -> None:
 @pytest.mark.parametrize(
     ("query", "address"),
     [
-        ("gelu 20 float16", "#Gelu/20/float16"),
+        ("cast 21 float16", "#Cast/21/float16"),
         ("atention", "#Attention"),
         ("lyaernormalization", "#LayerNormalization"),
         ("com.microsoft.gelu", "#com.microsoft.Gelu"),
@@ -459,10 +469,16 @@ def two_engines(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     replace(tool.limits, "load_limit_table", limits)
     spans = (SupportSpan(releases[0], releases[0], "none", "refused"), SupportSpan(*releases[1:], "kernel"))
     types = (TypeSupport("T", "tensor(float16)", spans),)
-    version = VersionSupport(version=20, first_opset=20, last_opset=None, deprecated=False, spans=spans, types=types)
+    refused = tuple(
+        TypeSupport(name, "tensor(float16)", (SupportSpan(releases[0], releases[-1], "none", f"`{name}` is refused"),))
+        for name in ("T1", "T2")
+    )
     answers = {
         "onnxruntime": [it for it in page.answers if it.operator in ("Add", "Gelu")],
-        "openvino": [OperatorSupport("openvino", "ai.onnx", "Gelu", (version,))],
+        "openvino": [
+            OperatorSupport("openvino", "ai.onnx", "Gelu", (VersionSupport(20, 20, None, False, spans, types),)),
+            OperatorSupport("openvino", "ai.onnx", "Mod", (VersionSupport(13, 13, None, False, spans, refused),)),
+        ],
     }
     file = tmp_path / "engines.html"
     file.write_text(tool.render_page(answers), encoding="utf-8", newline="\n")
@@ -489,7 +505,11 @@ def test_engine_can_be_chosen(two_engines: Page) -> None:
 @pytest.mark.parametrize(
     ("address", "selector", "text"),
     [
-        ("#openvino/Gelu/22/float16", ".verdict strong", "Supported since 2025.2.0"),
+        (
+            "#openvino/Gelu/22/float16",
+            ".verdict",
+            "Supported since 2025.2.0 by 2 of 3 known releases. Opset 22 uses version 20.",
+        ),
         ("#openvino/Add", "#message", "OpenVINO has no operator Add in any known release."),
         ("#openvino/compare", "#compare-name", "OpenVINO 2025.2.0 → 2026.0.0"),
         ("#openvino/compare/2025.1.0/2026.0.0", "#view-compare .subject", "Gelu 20"),
@@ -504,6 +524,14 @@ def test_each_view_works_for_another_engine(two_engines: Page, address: str, sel
 
     assert " ".join(two_engines.text(selector).split()).startswith(text)
     assert two_engines.browser.named("Runtime.exceptionThrown") == []
+
+
+def test_parameters_with_own_reasons_have_own_answers(two_engines: Page) -> None:
+    """Parameters share an answer only if its text is true for each of them."""
+    two_engines.open("#openvino/Mod/13/float16")
+
+    assert two_engines.texts(".answer h3") == ["T1 = float16", "T2 = float16"]
+    assert two_engines.texts(".spans td") == ["not supported: T1 is refused", "not supported: T2 is refused"]
 
 
 def test_without_javascript_all_operators_are_listed(page: Page) -> None:
