@@ -30,6 +30,7 @@ from onnxgate.support.matching.operations import (
 )
 from onnxgate.support.matching.probed import match_probed_node, match_probed_operation
 from onnxgate.support.matching.restrictions import (
+    LOCALE_OPERATORS,
     eliminates,
     find_body_restriction,
     find_restriction,
@@ -45,6 +46,11 @@ MatchResult = SupportGap | str | None
 
 FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
 CPU_PROVIDER = "CPUExecutionProvider"
+WEB_ENGINE = "onnxruntime-web"
+"""A build of ONNX Runtime to WebAssembly. It accepts any locale, because its C library has no locales.
+
+Source: StringNormalizer with existing and invented locales, loaded on 1.20.1, 1.24.3 and 1.30.0.
+"""
 _MAX_BODY_DEPTH = 16
 _CAST_SINCE = 6
 
@@ -98,9 +104,9 @@ class _Matcher:
             for kernel in operator.kernels
             if kernel.provider in self._providers and kernel.start <= schema.since <= (kernel.end or kernel.start)
         ]
-        answers = [_accepts_types(kernel, schema, operation) for kernel in kernels]
+        answers = [accepts_types(kernel, schema, operation) for kernel in kernels]
         if True in answers:
-            return find_restriction(operation, schema.since, self._on.release)
+            return self._restrict(operation, schema)
         expanded = expand_function(operation, schema, self._on) if depth < _MAX_BODY_DEPTH else None
         if expanded is not None:
             inside = find_body_restriction(operation, schema.since, self._on.release)
@@ -110,7 +116,7 @@ class _Matcher:
             return _explain_unknown_types(operation) if isinstance(inside, SupportGap) and None in answers else inside
         answers += _match_with_float_casts(kernels, schema, operation)
         if True in answers:
-            return find_restriction(operation, schema.since, self._on.release)
+            return self._restrict(operation, schema)
         if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static:
             return None  # folded into a constant before kernels are selected
         if operation.traits.is_eliminated and eliminates(operation, schema.since, self._on.release):
@@ -118,6 +124,11 @@ class _Matcher:
         if None in answers:
             return _explain_unknown_types(operation)
         return _make_missing_kernel_gap(operation, operator, schema, kernels)
+
+    def _restrict(self, operation: Operation, schema: Schema) -> MatchResult:
+        restriction = find_restriction(operation, schema.since, self._on.release)
+        has_any_locale = self._on.engine == WEB_ENGINE and operation.name in LOCALE_OPERATORS
+        return None if has_any_locale and isinstance(restriction, str) else restriction
 
     def _match_body(
         self, operation: Operation, schema: Schema, expanded: tuple[TypedNode, ...] | str, depth: int
@@ -155,7 +166,7 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
     widened = msgspec.structs.replace(operation, inputs=inputs, outputs=outputs)
     if find_schema_violation(widened, schema):
         return []
-    return [_accepts_types(kernel, schema, widened) for kernel in kernels]
+    return [accepts_types(kernel, schema, widened) for kernel in kernels]
 
 
 def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
@@ -175,7 +186,7 @@ def _check_constant(operation: Operation, schema: Schema, implementation: Implem
     return wrong or SupportGap("attribute-unsupported", f"`{operation.label}({schema.since})` has no value")
 
 
-def _accepts_types(kernel: Kernel, schema: Schema, operation: Operation) -> bool | None:
+def accepts_types(kernel: Kernel, schema: Schema, operation: Operation) -> bool | None:
     """Return whether a kernel accepts the types of an operation; None if that depends on an unknown type."""
     accepts: bool | None = True
     for key, types in kernel.constraints.items():
@@ -259,6 +270,7 @@ def predict(
             domain for domain, version in prepared.opsets.items() if version > limits.opsets.get(domain, version)
         ),
         found=tuple(problems),
+        refused_interface=tuple(value for value in prepared.interface if value.type in limits.refused_interface_types),
     )
 
 
