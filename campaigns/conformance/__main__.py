@@ -14,6 +14,7 @@ interrupted run can continue.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections import Counter
 
@@ -32,6 +33,7 @@ MAX_MISSED = 0.01
 """Share of models that releases of other engines may refuse although they are predicted to load."""
 MUTANT_COUNT = 12_000
 MUTANT_RELEASES = ("1.18.1", "1.22.1", "1.25.1", "1.31.1")
+TEXT_LENGTH = 120
 COLUMNS = ("release", "models", "counted", "loads", "refused", "refused but loads", "loads but refused", "unknown")
 
 
@@ -66,7 +68,7 @@ def _check_engine(arguments: argparse.Namespace) -> int:
     for comparison in compared_on(engine, releases, cache(), arguments.optimization):
         print(figures(comparison), flush=True)
         _excluded([comparison], arguments.list)
-        _differing(comparison.disagreements, comparison.disagreements, arguments.list)
+        _differing_texts(comparison.disagreements, every=arguments.list)
         too_many = comparison.number("loads but refused") > MAX_MISSED * comparison.counted
         failures += comparison.number("refused but loads") + too_many
     return 1 if failures else 0
@@ -155,6 +157,16 @@ def _differing(disagreements: list[Disagreement], wrong: list[Disagreement], eve
         alike.setdefault((problem.kind, problem.name.partition("(")[0]), []).append(problem)
     for group in alike.values():
         print(f"  UNEXPLAINED, {len(group)}: {group[0].line()}")
+
+
+def _differing_texts(disagreements: list[Disagreement], every: bool) -> None:
+    """Print every disagreement, or one per kind and error text; numbers in a text are ignored."""
+    alike: dict[tuple[Kind, str], list[Disagreement]] = {}
+    for problem in disagreements:
+        key = problem.name if every else re.sub(r"\d+", "", problem.text)[:TEXT_LENGTH]
+        alike.setdefault((problem.kind, key), []).append(problem)
+    for group in alike.values():
+        print(f"  {len(group)}: {group[0].line()}")
 
 
 def _excluded(comparisons: list[Comparison], every: bool) -> None:
