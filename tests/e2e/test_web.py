@@ -93,6 +93,23 @@ def test_predictions_agree_with_real_loads(command: Repository, tmp_path: Path) 
     assert "does not load on onnxruntime-web 1.20.0–1.22.0" in checked.out
 
 
+def test_a_refusal_is_reported_once(web: Repository) -> None:
+    """A prediction explains the refusal, also if the runtime reports no message or the number of a type."""
+    web.write("onnxgate.toml", 'models = ["models/n*.onnx"]\n[targets.web]\nruntime = "onnxruntime-web==1.22.0"\n')
+    for name in ("new.onnx", "types.onnx"):
+        model = onnx.parser.parse_model(MODELS[name])
+        (web.folder / "models" / f"n-{name}").write_bytes(model.SerializeToString())
+    (web.folder / "onnxgate.lock").unlink()
+    web.run("lock")
+    report = web.report(status=1)
+
+    assert [
+        ("models/n-new.onnx", "ir-version-too-new"),
+        ("models/n-new.onnx", "opset-too-new"),
+        ("models/n-types.onnx", "type-mismatch"),
+    ] == sorted((it["model"], it["rule"]) for it in report["findings"] if it["level"] == "error")
+
+
 def test_a_second_lock_is_the_first(web: Repository) -> None:
     """Locking again without a registry writes the same lock, which contains no URL."""
     first = web.read("onnxgate.lock")
