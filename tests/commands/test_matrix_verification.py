@@ -46,6 +46,7 @@ class Shelf:
 
     def together(self, requirements: Sequence[Requirement], python: str) -> tuple[Release, ...] | ReleaseNotFound:
         """Return releases that fit together, like the real index."""
+        self.asked.append(" with ".join(map(str, requirements)))
         found = [self.newest(requirement, python) for requirement in requirements]
         return tuple(release for release in found if isinstance(release, Release))
 
@@ -84,6 +85,7 @@ def test_engines_have_their_own_dependencies() -> None:
     assert isinstance(spec, WorkerSpec)
     assert spec.runtime is not None
     assert spec.runtime.packages == ("numpy==1.26.4", "openvino==2025.1.0")
+    assert "openvino==2025.1.0 with numpy" in shelf.asked
 
 
 def test_web_releases_come_from_npm(monkeypatch: pytest.MonkeyPatch) -> None:

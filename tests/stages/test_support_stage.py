@@ -301,7 +301,8 @@ def test_an_engine_without_limits_does_not_limit_the_others(tmp_path: Path, monk
     known = limits.load_limit_table
     tables = {WEB: limits.LimitTable(WEB, unlimited)}
     monkeypatch.setattr(limits, "load_limit_table", lambda engine="onnxruntime": tables.get(engine) or known(engine))
-    free, bound = select_subjects(gather(tmp_path, planned("1.30.0", engine=WEB), planned("1.20.1")), ModelOnRuntime)
+    found = gather(tmp_path, planned("1.30.0", engine=WEB), planned("1.20.1"))
+    free, bound = select_subjects(found, ModelOnRuntime)
     (alone,) = select_subjects(gather(tmp_path, planned("1.30.0", engine=WEB)), ModelOnRuntime)
 
     assert isinstance(free, ModelOnRuntime)
@@ -309,6 +310,7 @@ def test_an_engine_without_limits_does_not_limit_the_others(tmp_path: Path, monk
     assert isinstance(alone, ModelOnRuntime)
     assert (free.runtime.max_ir, free.common_ir, free.common_opsets["ai.onnx"]) == (None, 10, 21)
     assert (alone.common_ir, alone.common_opsets) == (None, {})
+    assert ["loads", "loads"] == [prediction.verdict for prediction in found.predictions.values()]
     assert [*ir_version_too_new.judge(alone), *opset_too_new.judge(alone)] == []
 
 
