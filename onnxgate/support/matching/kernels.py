@@ -29,6 +29,7 @@ from onnxgate.support.matching.operations import (
 from onnxgate.support.matching.restrictions import (
     eliminates,
     find_body_restriction,
+    find_fusion_gap,
     find_restriction,
     is_unregistered_type,
 )
@@ -95,7 +96,7 @@ class _Matcher:
         ]
         answers = [_accepts_types(kernel, schema, operation) for kernel in kernels]
         if True in answers:
-            return find_restriction(operation, schema.since, self._on.release)
+            return self._find_restriction(operation, schema.since)
         expanded = expand_function(operation, schema, self._on) if depth < _MAX_BODY_DEPTH else None
         if expanded is not None:
             inside = find_body_restriction(operation, schema.since, self._on.release)
@@ -105,7 +106,7 @@ class _Matcher:
             return _explain_unknown_types(operation) if isinstance(inside, SupportGap) and None in answers else inside
         answers += _match_with_float_casts(kernels, schema, operation)
         if True in answers:
-            return find_restriction(operation, schema.since, self._on.release)
+            return self._find_restriction(operation, schema.since)
         if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static:
             return None  # folded into a constant before kernels are selected
         if operation.traits.is_eliminated and eliminates(operation, schema.since, self._on.release):
@@ -113,6 +114,12 @@ class _Matcher:
         if None in answers:
             return _explain_unknown_types(operation)
         return _make_missing_kernel_gap(operation, operator, schema, kernels)
+
+    def _find_restriction(self, operation: Operation, since: int) -> MatchResult:
+        """Return why a release rejects an operation for which it has a kernel. Other providers fuse other operators."""
+        is_on_cpu = self._providers == {CPU_PROVIDER}
+        gap = find_fusion_gap(operation, since, self._on.release) if is_on_cpu else None
+        return gap or find_restriction(operation, since, self._on.release)
 
     def _match_body(
         self, operation: Operation, schema: Schema, expanded: tuple[TypedNode, ...] | str, depth: int
