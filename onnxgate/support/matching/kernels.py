@@ -33,6 +33,7 @@ from onnxgate.support.matching.restrictions import (
     LOCALE_OPERATORS,
     eliminates,
     find_body_restriction,
+    find_fusion_gap,
     find_restriction,
     is_unregistered_type,
 )
@@ -148,7 +149,10 @@ class _Matcher:
         return _make_missing_kernel_gap(operation, operator, schema, kernels)
 
     def _restrict(self, operation: Operation, schema: Schema) -> MatchResult:
-        restriction = find_restriction(operation, schema.since, self._on.release)
+        """Return why a release rejects an operation for which it has a kernel. Other providers fuse other operators."""
+        is_on_cpu = self._providers == {CPU_PROVIDER}
+        gap = find_fusion_gap(operation, schema.since, self._on.release) if is_on_cpu else None
+        restriction = gap or find_restriction(operation, schema.since, self._on.release)
         has_any_locale = self._on.engine == WEB_ENGINE and operation.name in LOCALE_OPERATORS
         return None if has_any_locale and isinstance(restriction, str) else restriction
 
