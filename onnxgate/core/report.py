@@ -309,6 +309,18 @@ class Preview(Part, frozen=True, kw_only=True):
         return tuple(row for row in rows if _exceeds_tolerance(row))
 
 
+class UpgradeProposal(Part, frozen=True, kw_only=True):
+    """A new lock that is proposed for a commit, with a preview of its effects."""
+
+    version: int = 1  # version of this format
+    onnxgate: str  # version of onnxgate that wrote the proposal
+    command: str  # command that writes the new lock
+    lock_path: str  # path of the lock, relative to the root of the git repository
+    lock_sha256: str  # SHA-256 of the current lock with `\n` as line ending
+    new_lock: str  # content of the new lock; "" if the current lock already has the newest releases
+    preview: Preview | None  # null if the lock would not change
+
+
 def _exceeds_tolerance(row: Measured) -> bool:
     if row.value is None or row.bound is None:
         return True

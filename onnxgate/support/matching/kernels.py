@@ -33,6 +33,7 @@ from onnxgate.support.matching.restrictions import (
     LOCALE_OPERATORS,
     eliminates,
     find_body_restriction,
+    find_fusion_gap,
     find_restriction,
     is_unregistered_type,
 )
@@ -148,7 +149,10 @@ class _Matcher:
         return _make_missing_kernel_gap(operation, operator, schema, kernels)
 
     def _restrict(self, operation: Operation, schema: Schema) -> MatchResult:
-        restriction = find_restriction(operation, schema.since, self._on.release)
+        """Return why a release rejects an operation for which it has a kernel. Other providers fuse other operators."""
+        is_on_cpu = self._providers == {CPU_PROVIDER}
+        gap = find_fusion_gap(operation, schema.since, self._on.release) if is_on_cpu else None
+        restriction = gap or find_restriction(operation, schema.since, self._on.release)
         has_any_locale = self._on.engine == WEB_ENGINE and operation.name in LOCALE_OPERATORS
         return None if has_any_locale and isinstance(restriction, str) else restriction
 
@@ -170,6 +174,13 @@ class _Matcher:
         return result
 
 
+_WITH_TYPED_ATTRIBUTES = frozenset({"TreeEnsemble"})
+"""Operators with tensors as attributes, whose types would not match an input that was cast to float.
+
+Source: TreeEnsemble(5) of float16, loaded on ONNX Runtime 1.32.0.
+"""
+
+
 def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> list[bool | None]:
     """Return for each kernel whether it accepts the operation's types after float16 is replaced by float.
 
@@ -179,6 +190,8 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
     """
     graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
     if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < FIRST_CAST_OPSET:
+        return []
+    if operation.name in _WITH_TYPED_ATTRIBUTES:
         return []
     if any(output and "float16" in output and not output.startswith("tensor(") for output in operation.outputs):
         return []

@@ -43,9 +43,10 @@ class Attribute(msgspec.Struct, frozen=True):
 class NodeTraits(msgspec.Struct, frozen=True):
     """Shapes, constants and neighbors of a node that some kernels depend on. Other nodes have the defaults."""
 
-    rank: int = -1  # of the first input of ArgMax, ArgMin and normalizations; -1: unknown
+    rank: int = -1  # of the first input of ArgMax, ArgMin, GridSample and normalizations; -1: unknown
     scales: tuple[float, ...] = ()  # constant scales of Resize and Upsample, one per axis
     is_transposed: bool = False  # MatMul of doubles that ONNX Runtime fuses with a Transpose before it
+    float8_fusion: str = ""  # quantized operator that replaces the node and its neighbors, but does not accept float8
     as_scalar: str = ""  # what fails if old releases take the output of Squeeze for a scalar
     wrong_loss: WrongLoss = ""
     has_fixed_scores: bool = False  # all sizes of the scores of a wrong loss are known
@@ -61,7 +62,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     @property
     def concerns_neighbors(self) -> bool:
         """Return whether a release refuses the node only next to certain other nodes."""
-        return self.is_transposed or bool(self.as_scalar)
+        return self.is_transposed or bool(self.as_scalar) or bool(self.float8_fusion)
 
 
 class Operation(msgspec.Struct, frozen=True):
