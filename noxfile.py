@@ -9,7 +9,7 @@ import nox
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 TOOLCHAIN = "fixtures/projects/quickstart/requirements.txt"
-ACTIONS = ("action.yml", "comment/action.yml")
+ACTIONS = ("action.yml", "comment/action.yml", "pull-request/action.yml")
 WORKFLOWS = [str(path) for where in (".github/workflows", "examples") for path in sorted(Path(where).glob("*.yml"))]
 DEPENDABOT = ".github/dependabot.yml"
 FORMS = [str(path) for path in sorted(Path(".github/ISSUE_TEMPLATE").glob("*.yml"))]

@@ -29,7 +29,8 @@ NEWEST = "newest"
     is_flag=False,
     flag_value=NEWEST,
     metavar="[N]",
-    help="Ask about opset N of the operator's domain. Without N: show the newest opset that all releases accept.",
+    help="Ask about opset N of ai.onnx, or of the operator's domain. Without N, show the newest opsets that all "
+    "releases accept.",
 )
 @click.option(
     "--type",
@@ -97,7 +98,7 @@ def _ask(
     provider: str,
 ) -> SupportAnswer:
     if diff is not None:
-        if runtime or opset or types:
+        if runtime is not None or opset or types:
             raise UsageError("`--diff` cannot be combined with `--runtime`, `--opset` or `--type`")
         return support.answer_about_difference(*diff, operator, engine=engine)
     if operator:
@@ -111,12 +112,9 @@ def _ask(
         raise UsageError("`--type` requires an operator", hint="for example `onnxgate support Gelu --type float16`")
     if opset is not None:
         if opset != NEWEST:
-            raise UsageError(
-                "`--opset` with a number requires an operator",
-                hint=f"`onnxgate support OPERATOR --opset {opset}`, or `--opset` without a number for the newest opset",
-            )
+            return support.answer_about_releases(runtime, engine=engine, opset=_parse_opset(opset))
         return support.answer_about_newest_versions(runtime, engine=engine)
-    if not runtime and not engine:
+    if runtime is None and not engine:
         hint = "for example `onnxgate support Gelu` or `onnxgate support --runtime 'onnxruntime==1.18.1'`"
         raise UsageError("name an operator or releases", hint=hint)
     return support.answer_about_releases(runtime, engine=engine)

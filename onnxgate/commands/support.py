@@ -74,22 +74,37 @@ def answer_about_operator(
     domain, name = _resolve_operator(label, engine)
     fixed = _parse_types(types)
     operators = describe_operator(name, domain=domain, engine=engine, provider=provider, types=fixed, opset=opset)
-    if domain is None and opset is not None:  # another domain than ai.onnx rarely has this opset
+    if domain is None and opset is not None:  # of ai.onnx, unless another domain accepts it as well
         operators = tuple(
-            it
+            row
             for it in operators
-            if it.domain == DEFAULT_DOMAIN or any(_accepts(release, engine, it, opset) for release in known)
+            for row in (
+                (it,)
+                if it.domain == DEFAULT_DOMAIN or any(_accepts(release, engine, it, opset) for release in known)
+                else describe_operator(name, domain=it.domain, engine=engine, provider=provider, types=fixed)
+            )
         )
-    if not operators:
+    if not operators or (opset is not None and domain is None and not _exists_at(name, engine, opset)):
         _explain_missing_version(label, domain, name, engine, fixed, opset)
-    clipped = tuple(_clip_operator(operator, known, releases) for operator in operators)
-    return _add_sources(
-        SupportAnswer(engine=engine, requirement=requirement or "", releases=releases, operators=clipped)
+    others = tuple(
+        row
+        for it in operators
+        if opset is not None and not it.is_supported
+        for row in describe_operator(name, domain=it.domain, engine=engine, provider=provider, types=fixed)
     )
+    clipped = tuple(_clip_operator(operator, known, releases) for operator in operators)
+    answer = SupportAnswer(
+        engine=engine,
+        requirement=requirement or "",
+        releases=releases,
+        operators=clipped,
+        other_opsets=tuple(_clip_operator(operator, known, releases) for operator in others),
+    )
+    return _add_sources(answer)
 
 
-def answer_about_releases(requirement: str | None, *, engine: str = "") -> SupportAnswer:
-    """Return what each release that matches a requirement accepts.
+def answer_about_releases(requirement: str | None, *, engine: str = "", opset: int | None = None) -> SupportAnswer:
+    """Return what each release that matches a requirement accepts; `opset` is an opset of ai.onnx in question.
 
     Raises:
         UsageError: the requirement is not valid, or no known release matches.
@@ -97,7 +112,7 @@ def answer_about_releases(requirement: str | None, *, engine: str = "") -> Suppo
     engine, releases = _select_releases(requirement, engine)
     described = tuple(_describe_release(release, engine) for release in releases)
     return _add_sources(
-        SupportAnswer(engine=engine, requirement=requirement or "", releases=releases, described=described)
+        SupportAnswer(engine=engine, requirement=requirement or "", releases=releases, opset=opset, described=described)
     )
 
 
@@ -109,7 +124,7 @@ def answer_about_newest_versions(requirement: str | None, *, engine: str = "") -
     """
     engine, releases = _select_releases(requirement, engine)
     newest = find_newest_versions(releases, engine)
-    return SupportAnswer(engine=engine, requirement=requirement or "", releases=releases, newest=newest)
+    return replace(answer_about_releases(requirement, engine=engine), newest=newest)
 
 
 def answer_about_difference(older: str, newer: str, label: str = "", *, engine: str = "") -> SupportAnswer:
@@ -144,6 +159,13 @@ def _accepts(release: str, engine: str, operator: OperatorSupport, opset: int) -
     """Return whether a release accepts an opset of the operator's domain."""
     limits = get_limits(release, engine)
     return limits is None or opset <= limits.opsets.get(operator.domain, opset)
+
+
+def _exists_at(name: str, engine: str, opset: int) -> bool:
+    """Return whether an operator has a version at an opset of ai.onnx, or exists only in other domains."""
+    found = describe_operator(name, engine=engine)
+    standard = [it for it in found if it.domain == DEFAULT_DOMAIN]
+    return not standard or standard[0].versions[0].version <= opset
 
 
 def _select_releases(requirement: str | None, engine: str) -> tuple[str, tuple[str, ...]]:

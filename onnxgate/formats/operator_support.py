@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -66,6 +67,7 @@ def describe_operators(answer: SupportAnswer, *, verbose: bool) -> Page:
         sentences.append(scope.summarize(operator))
         tables += scope.make_tables(operator, verbose=verbose)
     advice: list[tuple[Literal["fix", "hint"], str]] = []
+    advice += [("hint", text) for it in answer.other_opsets if (text := scope.suggest_opsets(it))]
     if not verbose and any(len(operator.versions) > 1 for operator in answer.operators):
         advice.append(("hint", "`-v` lists the types at all opsets; `--opset N` and `--type T` ask about one"))
     return Page(sentences, tables, advice, list_notes(answer))
@@ -113,24 +115,34 @@ class Scope:
     def summarize(self, operator: OperatorSupport) -> str:
         """Return the answer about an operator in one sentence."""
         version = _find_focus(operator)
-        pairs = [f"{parameter}={_shorten(value_type)}" for parameter, value_type in version.fixed.items()]
-        subject = f"`{_name_operator(operator)}`{f' with {join_quoted(pairs)}' if pairs else ''}"
+        subject = f"`{_name_operator(operator)}`{_name_fixed_types(operator)}"
         newest = self._judge(version.spans)
         last = operator.versions[-1]
         if len(operator.versions) == 1:
             return f"{subject}{_name_at(version)} {newest}"
-        best = find_best_spans(operator, self._releases)
+        best = self._judge(find_best_spans(operator, self._releases))
         end = f"; it is deprecated since opset {last.first_opset}" if last.deprecated else ""
-        if self._judge(best) == newest:
-            supported = [it for it in operator.versions if _is_supported(it.spans)] or [last]
+        supported = [it for it in operator.versions if _is_supported(it.spans)]
+        if not supported:
+            return f"{subject} {best}, at any opset{end}"
+        if best == newest:
             opsets = _name_opset_range(supported[0].first_opset, supported[-1].last_opset)
             return f"{subject} {newest}, at opset {opsets}{end}"
-        ways = {span.way for span in (*best, *version.spans) if span.way != "none"}
-        if len(ways) == 1 and _is_supported(version.spans):
+        ways = {span.way for it in supported for span in it.spans if span.way != "none"}
+        if len(ways) == 1:
             newest = self._locate([span for span in version.spans if span.way != "none"])
         else:
             newest = f"it {newest}"
-        return f"{subject} {self._judge(best)}; at opset {_name_opsets(version)}, {newest}{end}"
+        return f"{subject} {best}; at opset {_name_opsets(version)}, {newest}{end}"
+
+    def suggest_opsets(self, operator: OperatorSupport) -> str:
+        """Return the opsets at which releases support an operator, in one sentence; "" if there are none."""
+        supported = [it for it in operator.versions if _is_supported(it.spans)]
+        if not supported:
+            return ""
+        opsets = _name_opset_range(supported[0].first_opset, supported[-1].last_opset)
+        best = self._judge(find_best_spans(operator, self._releases))
+        return f"at opset {opsets}, `{_name_operator(operator)}` {best}"
 
     def _locate(self, spans: Sequence[SupportSpan]) -> str:
         """Return the releases of spans in words, such as `since 1.18.0` or `only by 1.18.0–1.18.1`."""
@@ -147,7 +159,7 @@ class Scope:
             if unknown:
                 return f"may be supported: {unknown[-1].reason}"
             reasons = {span.reason for span in spans}
-            reason = f": {reasons.pop()}" if len(reasons) == 1 else ""
+            reason = "".join(f": {it}" for it in reasons if it and len(reasons) == 1)
             negated = self.all_releases.replace("all ", "any of the ", 1)
             return f"is not supported by {negated}{reason}"
         ways = list(dict.fromkeys(span.way for span in supported))
@@ -184,12 +196,15 @@ class Scope:
             yield Table("other opsets", ("opset", "releases"), rows)
 
     def _make_version_tables(self, label: str, version: VersionSupport, *, verbose: bool) -> Iterator[Table]:
-        free = [it for it in version.types if it.parameter not in version.fixed]
+        counts = Counter(row.parameter for row in version.types)
+        free = [it for it in version.types if it.parameter not in version.fixed and counts[it.parameter] > 1]
+        if not version.fixed and not free:
+            free = list(version.types)
         title = f"{label}{_name_at(version)}{' (deprecated)' if version.deprecated else ''}"
         is_supported = any(span.way != "none" for span in version.spans)
         has_conditions = any(span.reason for span in version.spans if span.way != "none")
         if free and is_supported:
-            yield self._make_type_table(title, free, verbose=verbose)
+            yield self._make_type_table(title, free, verbose=verbose, has_names=bool(version.fixed))
             title = ""
         if version.fixed or (verbose and len(version.spans) > 1) or has_conditions or not is_supported:
             rows = [
@@ -201,7 +216,7 @@ class Scope:
     def _describe_version(self, version: VersionSupport) -> str:
         return f"{self._list_ways(version.spans)}{' (deprecated)' if version.deprecated else ''}"
 
-    def _make_type_table(self, title: str, types: Sequence[TypeSupport], *, verbose: bool) -> Table:
+    def _make_type_table(self, title: str, types: Sequence[TypeSupport], *, verbose: bool, has_names: bool) -> Table:
         """Return a table of types; types with the same releases share a row, and equal parameters share rows."""
         cells: dict[str, dict[str, list[str]]] = {}  # parameter -> releases -> types
         for row in types:
@@ -211,7 +226,7 @@ class Scope:
             ordered = sorted(groups.items(), key=lambda group: group[0] == WAYS["none"])
             key = tuple((_list_type_names(names, shorten=not verbose), releases) for releases, names in ordered)
             parameters.setdefault(key, []).append(parameter)
-        if len(cells) == 1:
+        if len(cells) == 1 and not has_names:
             return Table(title, ("types", "releases"), [row for key in parameters for row in key])
         rows = [
             (", ".join(names) if not index else "", *row)
@@ -270,6 +285,16 @@ def _name_operator(operator: OperatorSupport) -> str:
     return operator.operator if operator.domain == DEFAULT_DOMAIN else f"{operator.domain}.{operator.operator}"
 
 
+def _name_fixed_types(operator: OperatorSupport) -> str:
+    """Return the types in question, with their parameters if these are the same at all opsets."""
+    fixed = [version.fixed for version in operator.versions]
+    if not fixed[0]:
+        return ""
+    is_same = all(it == fixed[0] for it in fixed)
+    pairs = [f"{name}={_shorten(it)}" if is_same else _shorten(it) for name, it in fixed[-1].items()]
+    return f" with {join_quoted(pairs)}"
+
+
 def _name_opsets(version: VersionSupport) -> str:
     return _name_opset_range(version.first_opset, version.last_opset)
 
@@ -305,5 +330,5 @@ def list_notes(answer: SupportAnswer) -> list[str]:
     ends = first if first == last else f"{pluralize(len(answer.releases), 'release')}, {first}–{last}"
     return [
         f"from the CPU packages of {answer.engine} ({ends}, {answer.platform}); attribute values, shapes and other "
-        "execution providers are not considered"
+        "execution providers are not considered (`onnxgate check MODEL` considers them)"
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from onnxgate.core.escape import escape_markdown, neutralize_commands
@@ -19,6 +19,7 @@ from onnxgate.support.answers import (
     ReleaseDifference,
     ReleaseSupport,
     SupportAnswer,
+    SupportSpan,
 )
 
 _MAX_SOURCES = 4
@@ -104,31 +105,70 @@ def _make_page(answer: SupportAnswer, *, verbose: bool) -> Page:
     elif answer.operators:
         page = describe_operators(answer, verbose=verbose)
     else:
-        page = _describe_releases(answer)
+        page = _describe_releases(answer, verbose=verbose)
     if verbose and len(answer.sources) > _MAX_SOURCES:
         page.notes.append("`--output json` contains the packages with their sha256")
-    elif verbose:
+    elif verbose and answer.sources:
         rows = [(source.release, f"{source.file} sha256:{source.sha256}") for source in answer.sources]
         page.tables.append(Table("packages", ("release", "package"), rows))
     return page
 
 
-def _describe_releases(answer: SupportAnswer) -> Page:
+def _describe_releases(answer: SupportAnswer, *, verbose: bool) -> Page:
     described = answer.described
+    if answer.opset is not None:
+        return _describe_opset(answer, answer.opset)
     if len(described) == 1:
         return _describe_release(answer.engine, described[0], answer)
-    domains = [it for it in ("ai.onnx", "ai.onnx.ml") if any(it in row.opsets for row in described)]
-    rows = []
-    for row in described:
-        counts = row.operators or {}
-        opsets = [str(row.opsets.get(domain, "any")) for domain in domains]
-        rows.append((row.release, str(row.ir_version or "any"), *opsets, str(sum(counts.values()) or "not known")))
     first, last = described[0].release, described[-1].release
     sentence = f"{pluralize(len(described), 'known release')} of {answer.engine}, {first}–{last}"
-    heads = ("release", "IR", *(f"opset of {domain}" for domain in domains), "operators")
     requirement = shlex.quote(answer.requirement or answer.engine)
     hint = f"`onnxgate support --runtime {requirement} --opset` shows the versions to export at"
-    return Page([sentence], [Table("", heads, rows)], [("hint", hint)], [])
+    return Page([sentence], [_make_release_table(described, verbose=verbose)], [("hint", hint)], [])
+
+
+def _make_release_table(described: Sequence[ReleaseSupport], *, verbose: bool = False) -> Table:
+    """Return a table of versions; consecutive releases with the same versions share a row unless `verbose`."""
+    domains = [it for it in ("ai.onnx", "ai.onnx.ml") if any(it in row.opsets for row in described)]
+    rows: dict[tuple[str, ...], list[ReleaseSupport]] = {}
+    for row in described:
+        versions = (str(row.ir_version or "any"), *(str(row.opsets.get(domain, "any")) for domain in domains))
+        count = str(sum((row.operators or {}).values()) or "not known")
+        rows.setdefault((row.release, *versions, count) if verbose else versions, []).append(row)
+    heads = ("releases", "IR version", *(f"opset of {domain}" for domain in domains))
+    if verbose:
+        return Table("", (*heads, "operators"), list(rows))
+    ends = [(members[0].release, members[-1].release) for members in rows.values()]
+    names = ["–".join(dict.fromkeys(pair)) for pair in ends]
+    return Table("", heads, [(name, *versions) for name, versions in zip(names, rows, strict=True)])
+
+
+def _describe_opset(answer: SupportAnswer, opset: int) -> Page:
+    """Return which releases accept an opset of ai.onnx."""
+    scope = Scope(answer)
+    spans = [
+        SupportSpan(it.release, it.release, "kernel")
+        for it in answer.described
+        if opset <= it.opsets.get(DEFAULT_DOMAIN, opset)
+    ]
+    if scope.covers_all(spans):
+        sentence = f"opset {opset} is accepted by {scope.all_releases}"
+    elif spans:
+        ranges = scope.name_ranges(spans)
+        where = ranges.replace("since ", f"since {answer.engine} ", 1) if "since" in ranges else f"by {ranges}"
+        sentence = f"opset {opset} is accepted {where}"
+    else:
+        sentence = f"opset {opset} is not accepted by {scope.all_releases.replace('all ', 'any of the ', 1)}"
+    unreleased = [
+        SupportSpan(it.release, it.release, "none")
+        for it in answer.described
+        if it.opsets.get(DEFAULT_DOMAIN, opset) < opset <= it.unreleased_opsets.get(DEFAULT_DOMAIN, 0)
+    ]
+    advice: list[tuple[Literal["fix", "hint"], str]] = []
+    if unreleased:
+        ranges = scope.name_ranges(unreleased)
+        advice.append(("hint", f"with `ALLOW_RELEASED_ONNX_OPSET_ONLY=0`, {ranges} accept it as well"))
+    return Page([sentence], [_make_release_table(answer.described)], advice, [])
 
 
 def _describe_release(engine: str, release: ReleaseSupport, answer: SupportAnswer) -> Page:
@@ -148,7 +188,7 @@ def _describe_release(engine: str, release: ReleaseSupport, answer: SupportAnswe
         tables.append(Table("", ("external data in", "is read"), places))
     advice: list[tuple[Literal["fix", "hint"], str]] = []
     for domain, newest in release.unreleased_opsets.items():
-        text = f"opset {newest} of {domain} is accepted only with ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
+        text = f"opset {newest} of {domain} is accepted only with `ALLOW_RELEASED_ONNX_OPSET_ONLY=0`"
         advice.append(("hint", text))
     if release.operators is None:
         advice.append(("hint", "the operators of this release are not known; kernels are known since 1.16.0"))
@@ -165,16 +205,14 @@ def _describe_newest(answer: SupportAnswer) -> Page:
         return Page([f"{scope.all_releases} accept any opset and IR version"], [], [], [])
     verb = "accept" if len(answer.releases) > 1 else "accepts"
     sentence = f"export at {' and '.join(parts)}: {scope.all_releases} {verb} them"
-    public = {domain: version for domain, version in newest.opsets.items() if domain.startswith("ai.onnx")}
-    rows = [(domain, str(version)) for domain, version in (public or newest.opsets).items()]
     requirement = answer.requirement or answer.engine
     advice: list[tuple[Literal["fix", "hint"], str]] = []
     if opset:
-        advice.append(("fix", f'torch.onnx.export(model, args, "model.onnx", opset_version={opset})'))
+        advice.append(("fix", f'`torch.onnx.export(model, args, "model.onnx", opset_version={opset})`'))
     advice.append(
         ("hint", f"a type may still have no kernel: `onnxgate check model.onnx --target {shlex.quote(requirement)}`")
     )
-    return Page([sentence], [Table("", ("domain", "newest opset"), rows)], advice, [])
+    return Page([sentence], [_make_release_table(answer.described)], advice, [])
 
 
 def _describe_difference(engine: str, difference: ReleaseDifference) -> Page:
@@ -184,10 +222,9 @@ def _describe_difference(engine: str, difference: ReleaseDifference) -> Page:
     for change in difference.changes:
         by_kind[change.kind].append((", ".join(change.operators), "; ".join(change.details)))
         counts[change.kind] += len(change.operators)
-    numbers = [f"{count} {kind}" for kind, count in counts.items() if count]
-    sentence = f"from {engine} {older.release} to {newer.release}: " + (
-        f"operators {join_phrases(numbers)}" if numbers else "no operator changed"
-    )
+    numbers = [f"{pluralize(count, 'operator')} {kind}" for kind, count in counts.items() if count]
+    summary = join_phrases(numbers) or "no operator changed"
+    sentence = f"from {engine} {older.release} to {newer.release}: {summary}"
     tables = []
     limits = list(_compare_limits(older, newer))
     if limits:

@@ -53,14 +53,15 @@ def list_operations(
     """Return the smallest nodes of an operator's version, in models that import an opset of its domain.
 
     `types` fixes types of some type parameters; one of these is `parameter`, which the other types resemble if
-    possible. The first nodes have types that a kernel accepts, then follow those for function bodies and casts.
+    possible. The first nodes have types that a kernel accepts, then follow those for function bodies and casts. The
+    result is empty if no arguments can have the types together.
     """
     schema = next(schema for schema in operator.schemas if schema.since == since)
     arguments = _select_arguments(operator.name, schema, tuple(name for name, _ in types))
     kernels = [kernel for kernel in operator.kernels if kernel.start <= since <= (kernel.end or kernel.start)]
     bindings = _list_bindings(schema, kernels, arguments, parameter, dict(types))
     operations = [_make_operation(operator, schema, arguments, binding, opset) for binding in bindings]
-    return tuple([it for it in operations if _is_consistent(it, schema)] or operations[:1])
+    return tuple(it for it in operations if _is_consistent(it, schema))
 
 
 def _is_consistent(operation: Operation, schema: Schema) -> bool:

@@ -133,7 +133,7 @@ class _OperatorQuery:
         """Yield the support of one version; opsets with the same answers share a value."""
         schemas = [schema for it in self._operators if (schema := _find_schema(it, since)) is not None]
         parameters = _list_types(schemas)
-        fixed = {name or _find_parameter(parameters, wanted): wanted for name, wanted in self._types.items()}
+        fixed = {name or self._find_parameter(parameters, wanted): wanted for name, wanted in self._types.items()}
         if not fixed.keys() <= parameters.keys():
             return
         parameters |= {name: [value_type] for name, value_type in fixed.items()}
@@ -168,6 +168,23 @@ class _OperatorQuery:
                 types=types,
                 fixed=fixed,
             )
+
+    def _find_parameter(self, parameters: Mapping[str, Sequence[str]], value_type: str) -> str:
+        """Return the type parameter of a version that a type without a name is about.
+
+        It is the first one that accepts the type, preferably among several types. If none does, it is the one that
+        accepts it in other versions, and otherwise the first one.
+        """
+        accepting = [name for name, types in parameters.items() if value_type in types]
+        schemas = [schema for operator in self._operators if operator for schema in reversed(operator.schemas)]
+        elsewhere = [
+            name
+            for schema in schemas
+            for name, types in schema.constraints.items()
+            if value_type in types and name in parameters
+        ]
+        choices = [name for name in accepting if len(parameters[name]) > 1]
+        return next(iter((*choices, *accepting, *elsewhere, *parameters)), "")
 
     def _are_equal(self, answers: _Answers, later: _Answers, opset: int) -> bool:
         """Return whether the answers at a later opset are equal on the releases that accept it."""
@@ -211,7 +228,7 @@ class _OperatorQuery:
             if answer.way not in ("none", "unknown"):
                 return answer
             failed.append(answer)
-        return _find_best(failed)
+        return _find_best(failed) if failed else _Answer("none", f"{name} cannot have these types together")
 
     def _match(self, release: Implementation, schema: Schema, operation: Operation) -> _Answer:
         """Return how a release runs an operation. Attributes that it requires beyond the schema are added."""
@@ -262,11 +279,6 @@ def _list_reference_schemas(domain: str, name: str) -> tuple[Schema, ...]:
 
 def _find_schema(operator: Operator | None, since: int) -> Schema | None:
     return next((schema for schema in (operator.schemas if operator else ()) if schema.since == since), None)
-
-
-def _find_parameter(parameters: Mapping[str, Sequence[str]], value_type: str) -> str:
-    """Return the first type parameter that accepts a type; if none does, the first one."""
-    return next((name for name, types in parameters.items() if value_type in types), next(iter(parameters), ""))
 
 
 def _list_types(schemas: Sequence[Schema]) -> dict[str, list[str]]:
