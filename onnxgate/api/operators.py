@@ -37,7 +37,7 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def is_supported(self) -> bool:
+    def is_supported_by_all(self) -> bool:
         """Whether all releases support the operator."""
         return self.supported == self.releases
 
