@@ -129,6 +129,21 @@ def test_unknown_names(operator: str, options: Mapping[str, Any], message: str) 
     assert message in str(raised.value)
 
 
+def test_the_opset_of_another_domain() -> None:
+    """Without a domain, the opset is that of `ai.onnx`, in which most models have their operators."""
+    of_default, of_domain = support("LabelEncoder", opset=20), support("LabelEncoder", domain="ai.onnx.ml", opset=3)
+
+    assert [1, 2, 4] == [version.version for version in of_default.versions]
+    assert [2] == [version.version for version in of_domain.versions]
+
+
+def test_an_engine_without_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the versions of some engines are known."""
+    monkeypatch.setattr("onnxgate.commands.support.list_known_releases", lambda _: ())
+    with pytest.raises(ArgumentError, match="the operators of onnxruntime are not known, only its versions"):
+        support("Gelu")
+
+
 def test_an_operator_of_several_other_domains(monkeypatch: pytest.MonkeyPatch) -> None:
     """If `ai.onnx` does not have the operator and several domains do, none of them is guessed."""
     from onnxgate.commands import support as command
