@@ -9,7 +9,7 @@ import nox
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 TOOLCHAIN = "fixtures/projects/quickstart/requirements.txt"
-ACTIONS = ("action.yml", "comment/action.yml")
+ACTIONS = ("action.yml", "comment/action.yml", "pull-request/action.yml")
 WORKFLOWS = [str(path) for where in (".github/workflows", "examples") for path in sorted(Path(where).glob("*.yml"))]
 DEPENDABOT = ".github/dependabot.yml"
 FORMS = [str(path) for path in sorted(Path(".github/ISSUE_TEMPLATE").glob("*.yml"))]
@@ -50,9 +50,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the package, campaigns and bench with mypy in strict mode."""
+    """Check the package, campaigns and bench with mypy in strict mode, and a project that uses the Python API."""
     session.install(".", *group("lint", "test"))
     session.run("mypy")
+    session.run("python", "-m", "pytest", "tests/api/test_types.py", *session.posargs)
 
 
 @nox.session

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from reference import action, commands, errors, keys
+from reference import action, api, commands, errors, keys
 from reference import rules as rule_pages
 from reference.comments import describe
 
@@ -75,6 +75,12 @@ SUPPORT = """
 The output of `onnxgate support --output json`, with its {download}`JSON Schema <support.schema.json>`.
 """
 
+PREVIEW = """
+The output of `onnxgate lock --upgrade --preview --output json`, with its {download}`JSON Schema
+<preview.schema.json>`. It can change in every release, since the action `pull-request` reads only proposals of its own
+release. The [report](report.md) describes the keys of `after`, and of the findings.
+"""
+
 
 def contents() -> dict[str, str]:
     """Return the content of each generated file by its path in `docs/`."""
@@ -84,12 +90,14 @@ def contents() -> dict[str, str]:
         "inventory": _describe_answer(inventory_types, "Inventory", "Inventory of runtimes (onnxgate runtimes list)"),
         "log": _describe_answer(log_types, "ExplainedLog", "Explained log (onnxgate explain)"),
         "matrix": _describe_answer(matrix_types, "Matrix", "Support matrix (onnxgate matrix)", report_types),
+        "preview": _describe_answer(report_types, "UpgradeProposal", "Preview of an upgrade (onnxgate lock --preview)"),
         "report": describe(report_schema(), _kinds(report_types)),
         "support": _describe_answer(answer_types, "SupportAnswer", "Answer about support (onnxgate support)"),
     }
     return {
         **{f"reference/{name}.schema.json": _pretty(schema) for name, schema in schemas.items()},
         "reference/action.md": action.page(),
+        "reference/api.md": api.page(),
         "reference/cli.md": commands.page(),
         "reference/config.md": keys.page("Configuration", CONFIG, schemas["config"], ("Config",), WRITTEN),
         "reference/errors.md": errors.page(),
@@ -99,6 +107,13 @@ def contents() -> dict[str, str]:
         "reference/inventory.md": keys.page("Runtimes (JSON)", INVENTORY, schemas["inventory"], ("Inventory",)),
         "reference/matrix.md": keys.page("Matrix (JSON)", MATRIX, schemas["matrix"], ("Matrix",), hidden=REPORT_TYPES),
         "reference/support.md": keys.page("Support (JSON)", SUPPORT, schemas["support"], ("SupportAnswer",)),
+        "reference/preview.md": keys.page(
+            "Upgrade preview (JSON)",
+            PREVIEW,
+            schemas["preview"],
+            ("UpgradeProposal",),
+            hidden=frozenset(schemas["report"]["$defs"]),
+        ),
         **{f"rules/{name}": page for name, page in rule_pages.pages().items()},
     }
 

@@ -13,9 +13,18 @@ from pathlib import Path
 import click
 import msgspec
 
+from onnxgate import __version__
 from onnxgate.cli.shared.hint_commands import append_command_folder
-from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options_without
-from onnxgate.cli.shared.outputs import print_lines, terminal_width, uses_color
+from onnxgate.cli.shared.options import (
+    ANSWER_FORMATS,
+    EXIT_FAIL,
+    EXIT_UNDECIDED,
+    CommonOptions,
+    common_options_without,
+    name_formats,
+    output_option,
+)
+from onnxgate.cli.shared.outputs import Sink, parse_outputs, print_lines, write_answer
 from onnxgate.cli.shared.project_request import (
     group_by_project,
     load_project,
@@ -29,9 +38,11 @@ from onnxgate.commands.upgrade_preview import preview_upgrade
 from onnxgate.core.errors import LockError, UnavailableError, UsageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import ALL_STAGES
+from onnxgate.core.report import Preview, UpgradeProposal
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.evidence.file import ModelFile
 from onnxgate.formats import upgrade_preview
+from onnxgate.gate.sharding.plan import digest_text_file
 from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.project import Project, suggest_export_command
 from onnxgate.project.lock.comparison import describe_lock_changes, toolchain_differences
@@ -88,6 +99,7 @@ from onnxgate.support.probes import ProbeError
     help="With `--upgrade`: write nothing; run the models on the new releases and print the differences. Exit with "
     "status 1 if a model would stop working or an output would change by more than its tolerance.",
 )
+@output_option(f"the preview as {name_formats(ANSWER_FORMATS)}")
 @common_options_without(conditions={"fail_on": "With `--preview`", "no_ignores": "With `--preview`"})
 def command(
     paths: tuple[str, ...],
@@ -95,6 +107,7 @@ def command(
     upgrades: tuple[str, ...],
     measure: bool,
     preview: bool,
+    outputs: tuple[str, ...],
     options: CommonOptions,
 ) -> int:
     """Pin exact releases for all targets in onnxgate.lock.
@@ -103,9 +116,14 @@ def command(
     that PATHS select are updated.
     """
     _check_options(paths, check, upgrades, measure, preview)
-    for option, is_given in (("--fail-on", options.fail_on != "error"), ("--no-ignores", options.no_ignores)):
+    for option, is_given in (
+        ("--fail-on", options.fail_on != "error"),
+        ("--no-ignores", options.no_ignores),
+        ("--output", bool(outputs)),
+    ):
         if is_given and not preview:
             raise UsageError(f"`{option}` requires `--preview`")
+    sinks = parse_outputs(outputs, ANSWER_FORMATS) if preview else ()
     if check:
         groups = group_by_project(paths, options, all_below=True)
         return run_for_each_project(groups, functools.partial(_check_lock, options))
@@ -115,7 +133,7 @@ def command(
     if project.lock_path.exists():
         old, damages = load_lock_to_update(project.lock_path, repair=not (preview or paths))
     if preview:
-        return _preview_upgrade(project, old, upgrades, options)
+        return _preview_upgrade(project, old, upgrades, sinks, options)
     measured: MeasuredTolerances = {}
     if measure:
         with open_pool_with_progress(project, options) as pool:
@@ -174,8 +192,10 @@ def _relock_project(
     return update_lock(project, old, entries, Machine(probe, find_build, options.offline), upgrade)
 
 
-def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:
-    """Print the preview of an upgrade and return the exit status.
+def _preview_upgrade(
+    project: Project, old: Lock | None, upgrades: Sequence[str], sinks: Sequence[Sink], options: CommonOptions
+) -> int:
+    """Write the preview of an upgrade and return the exit status.
 
     The status is 1 if a model would break or an output would change by more than its tolerance, 3 if that is unknown,
     and otherwise 0.
@@ -183,19 +203,43 @@ def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str]
     if old is None:
         raise LockError(f"`{project.lock_path.name}` does not exist", hint="run `onnxgate lock`")
     relocked = _relock_project(project, old, upgrades, {}, options)
-    if not options.quiet:
+    if not options.quiet and Sink("text") in sinks:
         print_lines(f"note: {note}" for note in relocked.notes)
-    if render_lock(relocked.lock) == render_lock(old):
-        click.echo("preview: no changes; the lock already has the newest releases that the config allows")
-        return 0
-    request = make_project_request(project, old, project.models(), frozenset(ALL_STAGES), options)
-    with temporary_folder() as scratch:
-        numbers = itertools.count()
-        preview = preview_upgrade(request, relocked.lock, options.fail_on, lambda: Path(scratch, str(next(numbers))))
     flags = [f"--upgrade {shlex.quote(upgrade)}" if upgrade else "--upgrade" for upgrade in upgrades]
-    command = " ".join(["onnxgate lock", *flags])
-    text = upgrade_preview.format(preview, command, color=uses_color(), width=terminal_width(), quiet=options.quiet)
-    click.echo("\n".join(map(append_command_folder, text.split("\n"))), nl=False)
+    proposal = UpgradeProposal(
+        onnxgate=__version__,
+        command=" ".join(["onnxgate lock", *flags]),
+        lock_path=project.lock_path.resolve().relative_to(project.root.resolve()).as_posix(),
+        lock_sha256=digest_text_file(project.lock_path),
+        new_lock="",
+        preview=None,
+    )
+    if render_lock(relocked.lock) != render_lock(old):
+        request = make_project_request(project, old, project.models(), frozenset(ALL_STAGES), options)
+        with temporary_folder() as scratch:
+            folders = (Path(scratch, str(number)) for number in itertools.count())
+            preview = preview_upgrade(request, relocked.lock, options.fail_on, lambda: next(folders))
+        pins = msgspec.structs.replace(relocked.lock, models=old.models)  # the preview does not accept changed models
+        proposal = msgspec.structs.replace(proposal, new_lock=render_lock(pins), preview=preview)
+    write_answer(
+        sinks,
+        proposal,
+        functools.partial(_render_preview, proposal, quiet=options.quiet),
+        functools.partial(upgrade_preview.format_markdown, proposal.preview, proposal.command),
+    )
+    return _rate_preview(proposal.preview)
+
+
+def _render_preview(proposal: UpgradeProposal, *, quiet: bool, color: bool, width: int) -> str:
+    if proposal.preview is None:
+        return f"preview: {upgrade_preview.NO_CHANGES}\n"
+    text = upgrade_preview.format(proposal.preview, proposal.command, color=color, width=width, quiet=quiet)
+    return "\n".join(map(append_command_folder, text.split("\n")))
+
+
+def _rate_preview(preview: Preview | None) -> int:
+    if preview is None:
+        return 0
     if preview.breaks or preview.beyond:  # a known problem takes precedence
         return EXIT_FAIL
     return EXIT_UNDECIDED if preview.undecided or preview.after.undecided else 0

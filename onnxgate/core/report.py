@@ -57,8 +57,8 @@ class Finding(Part, frozen=True, kw_only=True):
     node: str  # name of the affected node; "" for the whole model
     runtimes: tuple[str, ...]  # affected runtimes in ascending order
     place: ReportedPlace  # file and lines to which the finding refers
-    works_since: str  # first release without the problem; "" if unknown
-    works_until: str  # last release without the problem; "" if unknown
+    works_since: str  # first release without the problem; "" if unknown or of several engines
+    works_until: str  # last release without the problem; "" if unknown or of several engines
     confirmed: bool  # whether a prediction was confirmed by loading or running the model
     fingerprint: str  # identifier that stays the same across commits
     ignored: str = ""  # reason in the `[[ignore]]` entry; "" if the finding is not ignored
@@ -307,6 +307,18 @@ class Preview(Part, frozen=True, kw_only=True):
         """Measured changes in outputs that exceed the tolerance, and measured ratios that are lower than required."""
         rows = (row for arrival in self.arrivals for row in arrival.outputs)
         return tuple(row for row in rows if _exceeds_tolerance(row))
+
+
+class UpgradeProposal(Part, frozen=True, kw_only=True):
+    """A new lock that is proposed for a commit, with a preview of its effects."""
+
+    version: int = 1  # version of this format
+    onnxgate: str  # version of onnxgate that wrote the proposal
+    command: str  # command that writes the new lock
+    lock_path: str  # path of the lock, relative to the root of the git repository
+    lock_sha256: str  # SHA-256 of the current lock with `\n` as line ending
+    new_lock: str  # content of the new lock; "" if the current lock already has the newest releases
+    preview: Preview | None  # null if the lock would not change
 
 
 def _exceeds_tolerance(row: Measured) -> bool:

@@ -25,6 +25,7 @@ from onnxgate.github.runner import use_utf8_output, write_outputs
 from onnxgate.github.step import (
     EXIT_UNDECIDED,
     REPORTING_COMMANDS,
+    UPGRADE,
     CommandRun,
     CommentMode,
     Inputs,
@@ -42,6 +43,7 @@ UNCHECKED_SUMMARY = (
 ATTACK = "code of the repository interfered with this step, so that its report may be forged"
 ATTACK_HINT = "check the sources, input functions and interpreters that the config names"
 VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # for commands that do not write a report
+PREVIEW_VERDICTS = {**VERDICT_BY_STATUS, EXIT_UNDECIDED: "undecided"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class ActionOutputs:
     matrix: str = ""
     count: str = ""
     plan: str = ""
+    proposal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,9 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
     if inputs.summary and inputs.command in UNCHECKED_COMMANDS:
         results.summary.write_text(UNCHECKED_SUMMARY.format(inputs.command), encoding="utf-8")
     if results.summary.exists() and "GITHUB_STEP_SUMMARY" in environment:
+        heading = b"## onnxgate upgrade\n\n" if outcome.proposal else b""
         with Path(environment["GITHUB_STEP_SUMMARY"]).open("ab") as file:
-            file.write(results.summary.read_bytes())
+            file.write(heading + results.summary.read_bytes())
     if record := _find_error(results, ran, outcome):
         report_error(record, outcome.exit_code, environment)
         if (
@@ -133,6 +137,8 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
             sarif_file=_path_if_written(results.sarif),
         )
         return outcome, report
+    if inputs.command == UPGRADE:
+        return _read_upgrade_outcome(results, ran), None
     if inputs.command == "plan" and ran.status == 0:
         return _read_planned_outcome(results, ran), None
     if inputs.command not in REPORTING_COMMANDS and ran.status in VERDICT_BY_STATUS:
@@ -140,10 +146,18 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
     return ActionOutputs(ran.status or EXIT_UNDECIDED), None
 
 
+def _read_upgrade_outcome(results: ResultFiles, ran: CommandRun) -> ActionOutputs:
+    """Return the outputs of a preview. The step passes if there is a preview, whatever the upgrade would change."""
+    is_complete = ran.status in PREVIEW_VERDICTS and _path_if_written(results.proposal) and not results.error.exists()
+    if ran.attacks or not is_complete:
+        return ActionOutputs(ran.status or EXIT_UNDECIDED)
+    return ActionOutputs(0, PREVIEW_VERDICTS[ran.status], proposal=str(results.proposal))
+
+
 def _find_error(results: ResultFiles, ran: CommandRun, outcome: ActionOutputs) -> ErrorRecord | None:
     """Return the error that ended the command; None if it has a verdict and did not report an error."""
     record = _read_record(results.error)
-    if record is not None or outcome.report or outcome.verdict != "undecided":
+    if record is not None or outcome.report or outcome.proposal or outcome.verdict != "undecided":
         return record
     hint = "the runner may have run out of memory" if ran.status == EXIT_KILLED else "see the log of this step"
     return ErrorRecord(f"onnxgate exited with status {ran.status} without a verdict", hint)

@@ -1,4 +1,4 @@
-"""Client for the comment endpoints of GitHub's REST API.
+"""Client for GitHub's REST API.
 
 Time and response size are limited, and the token is sent to one host only.
 """
@@ -13,7 +13,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,9 @@ MAX_ATTEMPTS = 3
 RETRY_PAUSE_S = 2.0
 MAX_ANSWER_BYTES = 32 * 2**20
 API_VERSION = "2022-11-28"
+PAGE_SIZE = 100
+"""Maximum number of items in one response of a list."""
+Value = TypeVar("Value")
 
 
 class ApiError(Exception):
@@ -73,6 +76,8 @@ class Api:
     def send(self, method: str, path: str, content: object = None) -> Any:
         """Send a request without retries, since it may have had an effect even if the server did not respond.
 
+        Return the decoded response; None if it is empty.
+
         Raises:
             ApiError: the request failed, or its result is unknown.
         """
@@ -92,6 +97,8 @@ class Api:
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise ApiError(0, f"no response from GitHub: {reason}") from error
+        if not received:
+            return None
         try:
             return json.loads(received)
         except (ValueError, RecursionError) as error:
@@ -124,6 +131,18 @@ class Api:
         return min(remaining_s, REQUEST_TIMEOUT_S)
 
 
+def decode_answer(answer: object, type_: type[Value]) -> Value:
+    """Decode a response of the GitHub API.
+
+    Raises:
+        ApiError: the response does not have the documented form.
+    """
+    try:
+        return msgspec.convert(answer, type=type_)
+    except msgspec.ValidationError as error:
+        raise ApiError(0, f"unexpected response from GitHub: {error}") from error
+
+
 MAX_EVENT_BYTES = 32 * 2**20
 
 
@@ -137,6 +156,7 @@ class Branch(msgspec.Struct, frozen=True):
     """Head or base branch of a pull request. `repo` is None if the fork was deleted."""
 
     sha: str = ""
+    ref: str = ""  # name of the branch
     repo: Repository | None = None
 
 
@@ -146,6 +166,9 @@ class PullRequest(msgspec.Struct, frozen=True):
     number: int
     head: Branch = Branch()
     base: Branch = Branch()
+    state: str = ""  # "open" or "closed"
+    merged_at: str | None = None
+    body: str | None = None
 
     @property
     def is_from_fork(self) -> bool:

@@ -8,7 +8,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -16,8 +16,17 @@ from onnxgate.core.escape import escape_log_line, markdown_code
 from onnxgate.core.report import VERSION, Report
 from onnxgate.formats.markdown.pull_request_comment import format_comment
 from onnxgate.github.action import is_silent
-from onnxgate.github.api import Api, ApiError, Event, PullRequest, WorkflowRun, read_event
-from onnxgate.github.runner import annotate, use_utf8_output
+from onnxgate.github.api import (
+    PAGE_SIZE,
+    Api,
+    ApiError,
+    Event,
+    PullRequest,
+    WorkflowRun,
+    decode_answer,
+    read_event,
+)
+from onnxgate.github.runner import annotate, read_artifact, run_url, use_utf8_output
 from onnxgate.github.step import COMMENT_MODES, CommentMode
 
 
@@ -44,11 +53,8 @@ class NoCommentError(Exception):
 
 MAX_COMMENT_LENGTH = 65_536
 """Maximum length of a comment in characters. Source: actions/dependency-review-action, comment-pr.ts."""
-PAGE_SIZE = 100
 MAX_PAGES = 30
 BOT = "Bot"
-
-Value = TypeVar("Value")
 
 UpsertResult = Literal["created", "updated", "unchanged", "silent"]
 
@@ -115,18 +121,6 @@ def list_comments(api: Api, path: str) -> Iterator[Comment]:
         yield from comments
         if len(comments) < PAGE_SIZE:
             return
-
-
-def decode_answer(answer: object, type_: type[Value]) -> Value:
-    """Decode a response of the GitHub API.
-
-    Raises:
-        ApiError: the response does not have the documented form.
-    """
-    try:
-        return msgspec.convert(answer, type=type_)
-    except msgspec.ValidationError as error:
-        raise ApiError(0, f"unexpected response from GitHub: {error}") from error
 
 
 def _read_mode(environment: Mapping[str, str]) -> CommentMode:
@@ -207,16 +201,12 @@ def read_report(path: str) -> Report:
         NoCommentError: the file is not a regular file, is too large, or is not a report of this version.
     """
     try:
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            content = file.read(LARGEST_REPORT_BYTES + 1)
+        content = read_artifact(path, LARGEST_REPORT_BYTES)
         report = msgspec.json.decode(content, type=Report)
     except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise NoCommentError(f"no comment was posted: the input `report` is not an onnxgate report: {error}") from error
-    if len(content) > LARGEST_REPORT_BYTES or report.version != VERSION:
-        raise NoCommentError(
-            "no comment was posted: the report is too large, or was written by a different version of onnxgate"
-        )
+    if report.version != VERSION:
+        raise NoCommentError("no comment was posted: the report was written by a different version of onnxgate")
     return report
 
 
@@ -243,7 +233,7 @@ def post_comment(environment: Mapping[str, str]) -> str:
     mark = comment_marker(*(environment.get(name, "") for name in ("GITHUB_WORKFLOW", "GITHUB_JOB")), post.subject)
     body = f"{mark}\n{post.body}"
     if len(body) > MAX_COMMENT_LENGTH:
-        notice = f"The report is too long for a comment. See the summary of [the run]({_run_url(environment)})."
+        notice = f"The report is too long for a comment. See the summary of [the run]({run_url(environment)})."
         body = f"{mark}\n## onnxgate\n\n{notice}"
     try:
         result = upsert_comment(api, environment["GITHUB_REPOSITORY"], post.number, mark, body, silent=post.silent)
@@ -264,21 +254,14 @@ def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingCo
         body = Path(environment["ONNXGATE_ACTION_COMMENT"]).read_text(encoding="utf-8", errors="replace")
     except (KeyError, OSError) as error:
         raise NoCommentError("no comment was posted: the previous step did not write the comment") from error
-    run_url = _run_url(environment)
+    url = run_url(environment)
     return PendingComment(
         event.pull_request.number,
-        f"{body.rstrip()}\n\n---\n[Summary and log of this run]({run_url})\n" if run_url else body,
+        f"{body.rstrip()}\n\n---\n[Summary and log of this run]({url})\n" if url else body,
         silent=environment.get("ONNXGATE_ACTION_SILENT") == "true",
         is_from_fork=event.pull_request.is_from_fork,
         subject=environment.get("ONNXGATE_ACTION_SUBJECT", ""),
     )
-
-
-def _run_url(environment: Mapping[str, str]) -> str:
-    """Return the address of the current workflow run; "" if it is unknown."""
-    names = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
-    server, repository, run = (environment.get(name, "") for name in names)
-    return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
 
 
 def _explain_refusal(error: ApiError, post: PendingComment) -> NoCommentError:

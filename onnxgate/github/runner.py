@@ -1,10 +1,12 @@
-"""The interface to GitHub's runner: annotations in the log, and outputs. Imports only the standard library."""
+"""The interface to GitHub's runner: annotations, outputs, files of other jobs. Imports only the standard library."""
 
 from __future__ import annotations
 
 import io
+import os
 import sys
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,3 +38,25 @@ def use_utf8_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def run_url(environment: Mapping[str, str]) -> str:
+    """Return the address of the current workflow run; "" if it is unknown."""
+    names = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
+    server, repository, run = (environment.get(name, "") for name in names)
+    return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
+
+
+def read_artifact(path: str, limit_bytes: int) -> bytes:
+    """Read a file that another job uploaded, and which is therefore untrusted.
+
+    Raises:
+        OSError: the file cannot be read, or is not a regular file.
+        ValueError: the file is too large.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        content = file.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
+        raise ValueError(f"it has more than {limit_bytes} bytes")
+    return content

@@ -21,10 +21,12 @@ from onnxgate.gate.sharding import plan
 from onnxgate.github.protection import COMMAND_FILES, StepGuard
 
 EXIT_UNDECIDED = 3
-COMMANDS = ("check", "lock", "export", "plan", "merge")
+UPGRADE = "upgrade"
+"""Command of the action that previews `onnxgate lock --upgrade`."""
+COMMANDS = ("check", "lock", "export", "plan", "merge", UPGRADE)
 REPORTING_COMMANDS = ("check", "merge")
 """Commands that write a report."""
-FAIL_ON_COMMANDS = (*REPORTING_COMMANDS, "lock")
+FAIL_ON_COMMANDS = (*REPORTING_COMMANDS, "lock", UPGRADE)
 """Commands that have the option `--fail-on`."""
 STAGES = tuple(stage.value for stage in ALL_STAGES)
 FAIL_ON = ("error", "warning", "never")
@@ -88,6 +90,7 @@ class ResultFiles:
         self.junit = folder / "onnxgate-junit.xml"
         self.sarif = folder / "onnxgate.sarif"
         self.comment = folder / "comment.md"
+        self.proposal = folder / "proposal.json"  # the new lock and the preview of `upgrade`
         self.error = folder / "error.json"  # the error that ended the command
 
 
@@ -262,6 +265,7 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
         "--plan": inputs.plan,
     }
     options = [f"{name}={value}" for name, value in option_values.items() if value]
+    command = inputs.command
     outputs: list[str] = []
     if inputs.command in REPORTING_COMMANDS:  # `merge` writes the other formats of a shard
         files = {
@@ -274,13 +278,18 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
             "comment": (results.comment, inputs.comment != "never"),
         }
         outputs = ["text", *(f"{name}={path}" for name, (path, is_written) in files.items() if is_written)]
+    if inputs.command == UPGRADE:
+        command = "lock"
+        is_selective = any(word.startswith("--upgrade") for word in inputs.args)
+        options += ["--preview"] if is_selective else ["--upgrade", "--preview"]
+        outputs = ["text", f"json={results.proposal}", *([f"markdown={results.summary}"] if inputs.summary else [])]
     output_arguments = [argument for output in outputs for argument in ("--output", output)]
     paths = ["--", *inputs.paths] if inputs.paths else []
     if inputs.command in FAIL_ON_COMMANDS:
         options += ["--fail-on", inputs.fail_on]
     if inputs.command == "plan":  # all shards get the same plan, so it can depend on this machine's costs
         options.append("--measured")
-    return [inputs.command, *options, *output_arguments, *inputs.args, *paths]
+    return [command, *options, *output_arguments, *inputs.args, *paths]
 
 
 @dataclass(frozen=True, slots=True)

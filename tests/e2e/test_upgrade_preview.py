@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -86,9 +87,13 @@ def test_preview_matches_later_reports(upgradable: Repository) -> None:
     before, _ = checked(upgradable, status=1)
     lock = upgradable.folder / "onnxgate.lock"
     locked = lock.read_bytes()
-    output = upgradable.run("lock", "--upgrade", "--preview", status=1).out
+    files = ("--output", "json=../preview.json", "--output", "markdown=../preview.md")
+    output = upgradable.run("lock", "--upgrade", "--preview", *files, status=1).out
+    proposal = json.loads((upgradable.folder / "../preview.json").read_text(encoding="utf-8"))
+    page = (upgradable.folder / "../preview.md").read_text(encoding="utf-8")
 
     assert locked == lock.read_bytes()
+    assert "| `passthrough.onnx` | **FAIL** |" in page
     assert {("input-passthrough", "passthrough.onnx")} == section(output, "new findings")
     assert {("opset-too-new", "newer.onnx")} == section(output, "resolved findings")
     assert {("opset-too-new", "never.onnx")} == section(output, "unchanged findings")
@@ -96,6 +101,8 @@ def test_preview_matches_later_reports(upgradable: Repository) -> None:
     upgradable.run("lock", "--upgrade")
     after, verdict = checked(upgradable, status=1)
 
+    assert proposal["new_lock"] == lock.read_text(encoding="utf-8")
+    assert (proposal["lock_path"], proposal["lock_sha256"]) == ("onnxgate.lock", hashlib.sha256(locked).hexdigest())
     assert rules(after) - rules(before) == section(output, "new findings")
     assert rules(before) - rules(after) == section(output, "resolved findings")
     without_time = re.sub(r" \([\d.]+ s\)$", "", verdict)
@@ -126,12 +133,15 @@ def test_newest_that_is_another(repository: Repository) -> None:
 def test_nothing_newer(upgradable: Repository) -> None:
     """If the lock already has the newest releases, no model is run."""
     upgradable.run("lock", "--upgrade")
+    proposal = json.loads(upgradable.run("lock", "--upgrade", "--preview", "--output", "json").out)
 
+    assert (proposal["new_lock"], proposal["preview"]) == ("", None)
     assert "preview: no changes" in upgradable.run("lock", "--upgrade", "--preview").out
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--preview"], ["--preview", "--upgrade", "--measure"], ["--preview", "--check"]]
+    "arguments",
+    [["--preview"], ["--preview", "--upgrade", "--measure"], ["--preview", "--check"], ["--output", "json"]],
 )
 def test_misuse(upgradable: Repository, arguments: list[str]) -> None:
     """`--preview` requires `--upgrade` and cannot be combined with other modes."""
@@ -159,3 +169,26 @@ def test_temporary_folders_are_removed(upgradable: Repository, tmp_path: Path) -
     upgradable.with_environment(TMPDIR=scratch).run("lock", "--upgrade", "--preview", status=1)
 
     assert [] == list(scratch.glob("onnxgate-*"))
+
+
+def test_changed_model_is_not_proposed(upgradable: Repository) -> None:
+    """A proposed lock changes pins only; it does not accept a model that changed since the lock was written."""
+    locked = (upgradable.folder / "onnxgate.lock").read_text(encoding="utf-8")
+    (upgradable.folder / "sound.onnx").write_bytes(
+        onnx.parser.parse_model(SOUND.replace("axis = 1", "axis = 0")).SerializeToString()
+    )
+    proposal = json.loads(upgradable.run("lock", "--upgrade", "--preview", "--output", "json", status=1).out)
+
+    assert re.findall("^sha256 = .*$", locked, re.MULTILINE) == re.findall(
+        "^sha256 = .*$", proposal["new_lock"], re.MULTILINE
+    )
+
+
+def test_notes_are_not_mixed_with_json(upgradable: Repository) -> None:
+    """Notes about the lock are printed with the text only."""
+    config = f'{CONFIG}\n[toolchain]\npython = "missing"\nrequires = ["torch"]\n'
+    upgradable.write("onnxgate.toml", config)
+    upgrade = ("lock", "--upgrade", "--preview")
+
+    assert "note: " in upgradable.run(*upgrade, status=1).out
+    assert json.loads(upgradable.run(*upgrade, "--output", "json", status=1).out)["preview"]["arrivals"]

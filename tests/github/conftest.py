@@ -47,7 +47,7 @@ def quick(clone: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory
     """Return the action with the wheel already installed."""
     folder = tmp_path_factory.mktemp("quick") / "action"
     shutil.copytree(clone, folder, symlinks=True)
-    for path in (folder / "action.yml", folder / "comment" / "action.yml"):
+    for path in (folder / name / "action.yml" for name in ("", "comment", "pull-request")):
         python = installed.with_name("python")
         text, count = re.subn(
             r" {4}- name: Find Python .*?( {4}- name: Install onnxgate\n.*?run: \|\n).*?\n(?=\n {4}- name)",

@@ -15,11 +15,12 @@ from onnxgate.commands.init.generated_files import CHECKOUT_ACTION, SETUP_PYTHON
 from onnxgate.github.action import ActionOutputs, InternalOutputs
 from onnxgate.github.cache import CacheOutputs
 from onnxgate.github.install import InstallOutputs, SetupOutputs
+from onnxgate.github.pull_request import Outcome
 from onnxgate.github.step import INPUT_DEFAULTS, INPUT_NAMES, input_variable
 from onnxgate.project.toml import loads
 from tests.harness.repositories.checkout import ROOT
 
-ACTIONS = (ROOT / "action.yml", ROOT / "comment" / "action.yml")
+ACTIONS = tuple(ROOT / folder / "action.yml" for folder in ("", "comment", "pull-request"))
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 HOOKS = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
 WORKFLOWS = [
@@ -72,7 +73,7 @@ def test_every_output_is_one_that_the_step_writes() -> None:
     assert expected == values
 
 
-@pytest.mark.parametrize("path", ACTIONS, ids=["action", "comment"])
+@pytest.mark.parametrize("path", ACTIONS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_steps_read_only_what_steps_write(path: Path) -> None:
     """An output that no step writes would be empty, and a condition on it never true."""
     written = {
@@ -84,6 +85,7 @@ def test_steps_read_only_what_steps_write(path: Path) -> None:
         "install": {field.name for field in fields(InstallOutputs)},
         "restore": {"cache_hit"},
         "results": {"cache_matched_key"},
+        "propose": {field.name for field in fields(Outcome)},
     }
     read = re.findall(r"steps\.(\w+)\.outputs\.([\w-]+)", path.read_text(encoding="utf-8"))
 
@@ -107,7 +109,7 @@ def test_no_script_is_filled_in(step: dict[str, Any]) -> None:
     assert step["shell"] == "bash --noprofile --norc -p -e -o pipefail {0}"
 
 
-@pytest.mark.parametrize("path", ACTIONS, ids=["action", "comment"])
+@pytest.mark.parametrize("path", ACTIONS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_scripts_do_not_obey_variables_for_shells_and_loaders(path: Path) -> None:
     """`-p` makes bash ignore functions and options from the environment; `-I` does the same for Python."""
     steps = [step for step in yaml.safe_load(path.read_text(encoding="utf-8"))["runs"]["steps"] if "run" in step]
@@ -179,7 +181,8 @@ def test_workflows_use_only_inputs_and_outputs_that_exist(path: Path) -> None:
 
 def inputs_of(step: dict[str, Any]) -> set[str]:
     """Return the inputs of the onnxgate action that a step uses."""
-    action = ROOT / "comment" if step["uses"].startswith("onnxgate/onnxgate/comment@") else ROOT
+    used = re.match(r"onnxgate/onnxgate/([\w-]+)@", step["uses"])
+    action = ROOT / used[1] if used else ROOT
     return set(yaml.safe_load((action / "action.yml").read_text(encoding="utf-8"))["inputs"])
 
 
@@ -189,6 +192,16 @@ def test_our_own_release_is_named(path: Path) -> None:
     used = re.findall(r"uses: onnxgate/onnxgate\S*@(\S+)", path.read_text(encoding="utf-8"))
 
     assert {f"v{__version__}"} >= set(used)
+
+
+def test_job_that_proposes_upgrades_runs_no_code() -> None:
+    """The job with write permissions has neither a checkout nor a command; the other job has read access only."""
+    jobs = yaml.safe_load((ROOT / "examples/onnxgate-upgrade.yml").read_text(encoding="utf-8"))["jobs"]
+    used = [step.get("uses", "").partition("@")[0] for step in jobs["propose"]["steps"]]
+
+    assert {"contents": "read"} == jobs["preview"]["permissions"]
+    assert {"contents": "write", "pull-requests": "write"} == jobs["propose"]["permissions"]
+    assert ["actions/download-artifact", "onnxgate/onnxgate/pull-request"] == used
 
 
 def test_reusable_workflow_uses_the_action_of_its_own_commit() -> None:

@@ -25,7 +25,7 @@ HOSTILE = [
 ]
 PRELUDE = """
 import json, os, pathlib, signal, sys
-names = ("json=", "github=", "summary=", "html=", "junit=", "sarif=", "comment=")
+names = ("json=", "github=", "summary=", "html=", "junit=", "sarif=", "comment=", "markdown=")
 files = dict(word.split("=", 1) for word in sys.argv if word.startswith(names))
 def write(name, text):
     pathlib.Path(files[name]).write_text(text, encoding="utf-8")
@@ -115,6 +115,37 @@ def test_a_command_without_report_is_judged_by_its_status(step: Step, status: in
     outputs = step.run(f"sys.exit({status})", ONNXGATE_INPUT_COMMAND="lock", ONNXGATE_INPUT_ARGS="--check")
 
     assert (str(status), verdict, "") == (outputs["exit-code"], outputs["verdict"], outputs["report"])
+
+
+@pytest.mark.parametrize(("status", "verdict"), [(0, "pass"), (1, "fail"), (3, "undecided")])
+def test_preview_of_an_upgrade_is_an_output(step: Step, tmp_path: Path, status: int, verdict: str) -> None:
+    """The step passes if there is a preview, so that a pull request can show what would break."""
+    script = f"write('json', '{{}}'); write('markdown', 'preview'); sys.exit({status})"
+    outputs = step.run(script, ONNXGATE_INPUT_COMMAND="upgrade")
+
+    assert ("0", verdict) == (outputs["exit-code"], outputs["verdict"])
+    assert Path(outputs["proposal"]).name == "proposal.json"
+    assert "## onnxgate upgrade\n\npreview" == (tmp_path / "GITHUB_STEP_SUMMARY").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "sys.exit(3)",
+        "sys.exit(0)",
+        "write('json', '{}'); sys.exit(2)",
+        "write('json', '{}'); write_error('disk is full'); sys.exit(3)",
+        "write('json', '{}'); os.kill(os.getpid(), signal.SIGKILL)",
+        "write('json', '{}'); pathlib.Path('GITHUB_ENV').write_text('A=1')",
+    ],
+    ids=["no index", "nothing written", "usage", "error", "killed", "attack"],
+)
+def test_incomplete_preview_fails_the_step(step: Step, script: str) -> None:
+    """Without a complete preview, there is no proposal."""
+    outputs = step.run(f"os.chdir({str(step.folder)!r}); {script}", ONNXGATE_INPUT_COMMAND="upgrade")
+
+    assert (outputs["verdict"], outputs["proposal"]) == ("undecided", "")
+    assert outputs["exit-code"] != "0"
 
 
 def test_printed_text_is_not_executed(step: Step, capfd: pytest.CaptureFixture[str]) -> None:

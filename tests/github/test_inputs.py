@@ -12,6 +12,7 @@ from onnxgate.github.step import ResultFiles, build_arguments, input_variable, r
 RESULTS = ResultFiles(Path())
 OUTPUT = ["--output", "text", "--output", "json=report.json", "--output", "github=annotations.txt"]
 SUMMARY = ["--output", "summary=summary.md"]
+PREVIEW = ["--output", "text", "--output", "json=proposal.json", "--output", "markdown=summary.md"]
 ALL = ["--fail-on", "error", *OUTPUT, *SUMMARY]
 
 GOLDEN = [
@@ -38,6 +39,11 @@ GOLDEN = [
     ({"args": "--offline --jobs '2'"}, ["check", *ALL, "--offline", "--jobs", "2"]),
     ({"command": "lock", "args": "--check"}, ["lock", "--fail-on", "error", "--check"]),
     ({"command": "export", "paths": "m.onnx"}, ["export", "--", "m.onnx"]),
+    ({"command": "upgrade"}, ["lock", "--upgrade", "--preview", "--fail-on", "error", *PREVIEW]),
+    (
+        {"command": "upgrade", "args": "--upgrade onnxruntime", "summary": "false"},
+        ["lock", "--preview", "--fail-on", "error", *PREVIEW[:-2], "--upgrade", "onnxruntime"],
+    ),
     ({"args": "'; echo PWNED'"}, ["check", *ALL, "; echo PWNED"]),
     ({"paths": "$(touch x); `id`.onnx"}, ["check", *ALL, "--", "$(touch x); `id`.onnx"]),
     ({"config": "a\nb; rm -rf ."}, ["check", "--config=a\nb; rm -rf .", *ALL]),

@@ -25,6 +25,7 @@ FILES = [
     for where in (
         "action.yml",
         "comment/action.yml",
+        "pull-request/action.yml",
         ".github/workflows/*.yml",
         "examples/*.yml",
         "fixtures/projects/*/.github/workflows/*.yml",
@@ -64,8 +65,11 @@ def metadata() -> dict[str, dict[str, object]]:
     """Return the inputs of onnxgate's actions, and those of third-party actions in the pinned releases."""
     foreign = json.loads((HERE / "actions.json").read_text(encoding="utf-8"))
     known = {name: {name: {"description": ""} for name in inputs} for name, inputs in foreign.items()}
-    for name, folder in {"onnxgate/onnxgate": ROOT, "onnxgate/onnxgate/comment": ROOT / "comment"}.items():
-        known[name] = yaml.safe_load((folder / "action.yml").read_text(encoding="utf-8"))["inputs"]
+    for name in ("", "/comment", "/pull-request"):
+        folder = ROOT / name.removeprefix("/")
+        known[f"onnxgate/onnxgate{name}"] = yaml.safe_load((folder / "action.yml").read_text(encoding="utf-8"))[
+            "inputs"
+        ]
     return {name: {"name": name, "description": "", "inputs": inputs} for name, inputs in known.items()}
 
 

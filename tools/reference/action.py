@@ -18,12 +18,13 @@ guide](../guides/action.md).
 def page() -> str:
     """Return the page, with inputs and outputs in the order of the file."""
     action = _read(ROOT / "action.yml")
-    comment = _read(ROOT / "comment" / "action.yml")
-    lines = ["# The action", "", INTRODUCTION.strip(), "", "## Inputs", "", *_inputs(action["inputs"])]
-    lines += ["", "## Outputs", "", "| output | |", "|---|---|"]
-    lines += [f"| `{name}` | {_cell(each['description'])} |" for name, each in action["outputs"].items()]
-    lines += ["", "## comment", "", f"{comment['description']}: `uses: onnxgate/onnxgate/comment@v{__version__}`.", ""]
-    lines += _inputs(comment["inputs"])
+    lines = ["# The actions", "", INTRODUCTION.strip(), "", "## Inputs", "", *_inputs(action["inputs"])]
+    lines += ["", "## Outputs", "", *_outputs(action["outputs"])]
+    for name in ("comment", "pull-request"):
+        other = _read(ROOT / name / "action.yml")
+        use = f"`uses: onnxgate/onnxgate/{name}@v{__version__}`"
+        lines += ["", f"## {name}", "", f"{other['description']}: {use}.", "", *_inputs(other["inputs"])]
+        lines += ["", *_outputs(other["outputs"])] if "outputs" in other else []
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -33,6 +34,11 @@ def _inputs(inputs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         default = str(each.get("default", ""))
         shown = "required" if each.get("required") else f"`{default}`" if default and "{{" not in default else ""
         yield f"| `{name}` | {shown} | {_cell(each['description'])} |"
+
+
+def _outputs(outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield from ("| output | |", "|---|---|")
+    yield from (f"| `{name}` | {_cell(each['description'])} |" for name, each in outputs.items())
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 BOT = {"login": "github-actions[bot]", "type": "Bot"}
@@ -57,10 +57,12 @@ class Server:
         return 404, {"message": "Not Found"}
 
 
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+
 @contextmanager
-def serving() -> Iterator[Server]:
+def running(server: AnyServer) -> Iterator[AnyServer]:
     """Run a server for the duration of the block."""
-    server = Server()
 
     class Handler(BaseHTTPRequestHandler):
         def _handle(self) -> None:
@@ -78,7 +80,7 @@ def serving() -> Iterator[Server]:
             self.end_headers()
             _write(self, data)
 
-        do_GET = do_POST = do_PATCH = _handle  # noqa: N815
+        do_GET = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             """Suppress the request log."""
@@ -94,6 +96,11 @@ def serving() -> Iterator[Server]:
         http.shutdown()
         http.server_close()
         thread.join()
+
+
+def serving() -> AbstractContextManager[Server]:
+    """Run a server without data for the duration of the block."""
+    return running(Server())
 
 
 SLOW = b"a drop at a time"

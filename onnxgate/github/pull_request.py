@@ -1,0 +1,354 @@
+"""Open, update or close the pull request that proposes an upgrade of the lock.
+
+The proposal is untrusted, because the job that wrote it ran packages and code of the repository. It can change only
+releases and hashes in an existing lock, and its text is rendered here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+import msgspec
+
+from onnxgate import __version__
+from onnxgate.core.errors import LockError, OnnxgateError, UnavailableError
+from onnxgate.core.escape import escape_log_line, escape_markdown, markdown_code
+from onnxgate.core.findings import runtime_sort_key
+from onnxgate.core.report import UpgradeProposal
+from onnxgate.core.text import join_phrases, truncate
+from onnxgate.formats.upgrade_preview import format_markdown
+from onnxgate.github.api import PAGE_SIZE, Api, ApiError, PullRequest, decode_answer
+from onnxgate.github.branches import Branches
+from onnxgate.github.error_report import describe_error, report_error
+from onnxgate.github.runner import annotate, read_artifact, run_url, use_utf8_output, write_outputs
+from onnxgate.project.config.project import LOCK_NAME
+from onnxgate.project.lock.comparison import describe_lock_changes
+from onnxgate.project.lock.lock_file import parse_lock, render_lock
+from onnxgate.project.lock.types import Lock
+
+EXIT_UNDECIDED = 3
+MAX_PROPOSAL_BYTES = 32 * 2**20
+MAX_DESCRIPTION_LENGTH = 65_536
+"""Maximum length of the description of a pull request in characters. Source: as for comments."""
+MAX_TITLE_LENGTH = 200
+MAX_PATH_LENGTH = 400
+BRANCH = "onnxgate/upgrade"
+FOREIGN_NOTICE = (
+    "> [!WARNING]\n> The branch contains commits that onnxgate did not create, so onnxgate no longer updates this pull "
+    "request. Remove these commits to get updates again.\n\n"
+)
+Result = Literal["created", "updated", "unchanged", "closed", "declined", "blocked", "outdated", "none"]
+_UPGRADE_COMMAND = re.compile(r"onnxgate lock(?: --upgrade(?: [\w.=-]{1,60}| '[\w.=<>!~,* -]{1,60}')?){1,9}", re.ASCII)
+_MARKER = re.compile(r"<!-- onnxgate-upgrade: ([0-9a-f]{64}) ([0-9a-f]{64}) -->\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Outputs of the action."""
+
+    result: Result
+    number: str = ""  # of the pull request
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A checked proposal: the content of the pull request."""
+
+    path: str
+    lock: str
+    title: str
+    description: str  # without marker and link
+    pins: str  # identifies the releases and hashes; a pull request with the same ones is not opened twice
+
+    @property
+    def digest(self) -> str:
+        """Identifies everything that the pull request shows."""
+        return _digest(f"{self.title}\0{self.description}\0{self.lock}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_proposal(path: str) -> UpgradeProposal:
+    """Read the proposal of another job, and check the path of its lock.
+
+    Raises:
+        UnavailableError: the file is not a proposal of this version, or does not name a lock.
+    """
+    try:
+        proposal = msgspec.json.decode(read_artifact(path, MAX_PROPOSAL_BYTES), type=UpgradeProposal)
+    except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise UnavailableError(f"the input `proposal` is not a proposal of onnxgate: {error}") from error
+    if (proposal.version, proposal.onnxgate) != (1, __version__):
+        raise UnavailableError(
+            "the proposal was written by a different version of onnxgate",
+            hint="use the same version of `onnxgate/onnxgate` and `onnxgate/onnxgate/pull-request`",
+        )
+    parts = PurePosixPath(proposal.lock_path).parts
+    is_normal = "/".join(parts) == proposal.lock_path and proposal.lock_path.isprintable()
+    if not is_normal or parts[-1:] != (LOCK_NAME,) or {"..", "/", ".git"} & set(parts) or "\\" in proposal.lock_path:
+        raise UnavailableError(f"the proposal does not name a lock: `{truncate(proposal.lock_path)}`")
+    if len(proposal.lock_path) > MAX_PATH_LENGTH:
+        raise UnavailableError(f"the path of the lock has more than {MAX_PATH_LENGTH} characters")
+    return proposal
+
+
+def check_proposal(proposal: UpgradeProposal, current: str) -> Proposal:
+    """Return the content of the pull request for a proposal that changes the `current` lock.
+
+    Raises:
+        UnavailableError: the proposal changes anything but releases and hashes, or is not a valid lock.
+    """
+    try:
+        old, new = parse_lock(current, proposal.lock_path), parse_lock(proposal.new_lock, proposal.lock_path)
+    except LockError as error:
+        raise UnavailableError(f"the proposal is not a valid lock: {error.message}") from error
+    if render_lock(new) != proposal.new_lock or proposal.preview is None:
+        raise UnavailableError("the proposal was not written by `onnxgate lock`")
+    if others := list(_list_other_changes(old, new)):
+        hint = "run `onnxgate lock`, and commit the lock"
+        raise UnavailableError(f"the proposal changes more than releases: {join_phrases(others)}", hint=hint)
+    preview = msgspec.structs.replace(proposal.preview, pins=describe_lock_changes(old, new))
+    folder = str(PurePosixPath(proposal.lock_path).parent)
+    command = proposal.command if _UPGRADE_COMMAND.fullmatch(proposal.command) else "onnxgate lock --upgrade"
+    command += f" --directory {shlex.quote(folder)}" if folder != "." else ""
+    page = format_markdown(preview, command)
+    if len(page) > MAX_DESCRIPTION_LENGTH - 3_000:
+        page = f"The preview is too long for this page. To see it, run {markdown_code(f'{command} --preview')}.\n"
+    changed = markdown_code(proposal.lock_path)
+    introduction = f"The config allows newer releases than the locked ones. This pull request changes only {changed}."
+    return Proposal(
+        path=proposal.lock_path,
+        lock=proposal.new_lock,
+        title=_describe_upgrade(old, new) + (f" in {folder}" if folder != "." else ""),
+        description=f"{introduction}\n\n{page}",
+        pins=_digest(render_lock(msgspec.structs.replace(new, models={}))),
+    )
+
+
+def _list_other_changes(old: Lock, new: Lock) -> Iterator[str]:
+    """Yield what an upgrade never changes."""
+    if old.models != new.models:
+        yield "the models"
+    if old.targets.keys() != new.targets.keys() or (old.toolchain is None) != (new.toolchain is None):
+        yield "the targets"
+        return
+    for name, target in new.targets.items():
+        known = {runtime.variant for runtime in old.targets[name].runtimes}
+        if not {runtime.variant for runtime in target.runtimes} <= known:
+            yield f"the engine of target `{name}`"
+
+
+def _describe_upgrade(old: Lock, new: Lock) -> str:
+    """Return a title such as `Upgrade onnxruntime to 1.32.0`, with the newest added release of each engine."""
+    known = {runtime.name for target in old.targets.values() for runtime in target.runtimes}
+    runtimes = [runtime for target in new.targets.values() for runtime in target.runtimes if runtime.name not in known]
+    runtimes.sort(key=lambda runtime: runtime_sort_key(runtime.name))
+    added = {runtime.engine: runtime.release for runtime in runtimes}
+    releases = join_phrases([f"{engine} to {release}" for engine, release in sorted(added.items())])
+    return truncate(f"Upgrade {releases or 'the packages of the locked runtimes'}", MAX_TITLE_LENGTH)
+
+
+def name_branch(lock_path: str) -> str:
+    """Return the branch for the upgrades of a lock. Locks in folders have a branch each."""
+    folder = str(PurePosixPath(lock_path).parent)
+    if folder == ".":
+        return BRANCH
+    word = re.sub(r"[^0-9A-Za-z]+", "-", folder).strip("-")[:60]
+    return f"{BRANCH}-{word}-{_digest(folder)[:6]}"
+
+
+class UpgradeRequest:
+    """The pull request for the upgrades of one lock."""
+
+    def __init__(self, api: Api, environment: Mapping[str, str], proposal: UpgradeProposal) -> None:
+        self._api = api
+        self._repository = environment["GITHUB_REPOSITORY"]
+        self._base = environment.get("GITHUB_REF", "").removeprefix("refs/heads/")
+        self._run_url = run_url(environment)
+        self._proposal = proposal
+        self._branches = Branches(api, self._repository)
+        self._branch = name_branch(proposal.lock_path)
+
+    def synchronize(self) -> Outcome:
+        """Make the pull request match the proposal.
+
+        Raises:
+            ApiError: a request failed.
+            UnavailableError: the proposal or the state of the repository is not valid.
+        """
+        head = self._branches.find(self._base)
+        if not head:
+            raise UnavailableError(f"branch `{self._base}` does not exist")
+        current = self._branches.read_file(head, self._proposal.lock_path).replace(b"\r\n", b"\n")
+        if hashlib.sha256(current).hexdigest() != self._proposal.lock_sha256:
+            return Outcome("outdated")
+        pulls = self._list_pulls()
+        opened = next((pull for pull in pulls if pull.state == "open"), None)
+        if opened is not None and opened.base.ref != self._base:
+            message = f"pull request #{opened.number} merges `{self._branch}` into `{opened.base.ref}`"
+            raise UnavailableError(message, hint="close it, or run the workflow on that branch")
+        tip = self._branches.find(self._branch)
+        is_needed = self._proposal.new_lock not in ("", current.decode("utf-8", "replace"))
+        if not is_needed and opened is None:
+            return Outcome("none")
+        if tip and not self._branches.is_ours(tip):
+            return self._block(opened)
+        if not is_needed:
+            return self._close(opened, tip)
+        proposal = check_proposal(self._proposal, current.decode("utf-8", "replace"))
+        if opened is None:
+            declined = [pull for pull in pulls if pull.merged_at is None and _read_marker(pull)[0] == proposal.pins]
+            return Outcome("declined", str(declined[0].number)) if declined else self._open(proposal, head, tip)
+        return self._update(proposal, opened, head, tip)
+
+    def _list_pulls(self) -> list[PullRequest]:
+        """Return the pull requests of the branch, newest first. A fork with the same owner can have the same branch."""
+        owner = self._repository.partition("/")[0]
+        path, head = f"/repos/{self._repository}/pulls", f"{owner}:{self._branch}"
+        pulls = decode_answer(self._api.get(path, state="all", head=head, per_page=PAGE_SIZE), list[PullRequest])
+        return [
+            pull
+            for pull in pulls
+            if pull.head.ref == self._branch and pull.head.repo and pull.head.repo.full_name == self._repository
+        ]
+
+    def _open(self, proposal: Proposal, head: str, tip: str) -> Outcome:
+        self._push(proposal, head, tip)
+        content = {"title": proposal.title, "head": self._branch, "base": self._base, "body": self._describe(proposal)}
+        answer = self._api.send("POST", f"/repos/{self._repository}/pulls", content)
+        return Outcome("created", str(decode_answer(answer, PullRequest).number))
+
+    def _update(self, proposal: Proposal, opened: PullRequest, head: str, tip: str) -> Outcome:
+        is_pushed = bool(tip) and self._branches.read_file(tip, proposal.path) == proposal.lock.encode()
+        if is_pushed and _read_marker(opened) == (proposal.pins, proposal.digest):
+            return Outcome("unchanged", str(opened.number))
+        if not is_pushed:
+            self._push(proposal, head, tip)
+        self._edit(opened, title=proposal.title, body=self._describe(proposal))
+        return Outcome("updated", str(opened.number))
+
+    def _push(self, proposal: Proposal, head: str, tip: str) -> None:
+        commit = self._branches.commit_file(head, proposal.path, proposal.lock, proposal.title)
+        self._branches.point(self._branch, commit, exists=bool(tip))
+
+    def _close(self, opened: PullRequest | None, tip: str) -> Outcome:
+        """Close a pull request that is no longer needed. Without its marker, it can be proposed again."""
+        if opened is None:
+            return Outcome("none")
+        reason = f"Closed by onnxgate: there is nothing to upgrade on {markdown_code(self._base)}.\n\n"
+        self._edit(opened, state="closed", body=reason + _MARKER.sub("", opened.body or ""))
+        if tip:
+            self._branches.delete(self._branch)
+        return Outcome("closed", str(opened.number))
+
+    def _block(self, opened: PullRequest | None) -> Outcome:
+        """Leave the commits of others alone, and show it in the pull request."""
+        if opened is None:
+            return Outcome("blocked")
+        body = (opened.body or "").replace("\r\n", "\n")
+        if FOREIGN_NOTICE not in body:
+            self._edit(opened, body=FOREIGN_NOTICE + body)
+        return Outcome("blocked", str(opened.number))
+
+    def _edit(self, pull: PullRequest, **changes: str) -> None:
+        self._api.send("PATCH", f"/repos/{self._repository}/pulls/{pull.number}", changes)
+
+    def _describe(self, proposal: Proposal) -> str:
+        marker = f"<!-- onnxgate-upgrade: {proposal.pins} {proposal.digest} -->"
+        footer = (
+            "onnxgate updates this pull request if the upgrade changes. If you close it, the same releases are not "
+            "proposed again."
+        )
+        link = f" [Log of the preview]({self._run_url})" if self._run_url else ""
+        return f"{marker}\n{proposal.description.rstrip()}\n\n---\n{footer}{link}\n"
+
+    def explain(self, outcome: Outcome) -> str:
+        """Return a sentence about the outcome."""
+        pull = f"pull request #{outcome.number}"
+        lock, branch = f"`{self._proposal.lock_path}`", f"`{self._branch}`"
+        match outcome.result:
+            case "created":
+                return f"opened {pull}"
+            case "updated":
+                return f"updated {pull}"
+            case "unchanged":
+                return f"{pull} is up to date"
+            case "closed":
+                return f"closed {pull}, because the upgrade is no longer needed"
+            case "declined":
+                return f"{pull} proposed these releases and was closed, so they are not proposed again"
+            case "blocked":
+                return f"branch {branch} contains commits that onnxgate did not create, so it was not changed"
+            case "outdated":
+                return f"{lock} on `{self._base}` changed after the preview; run the workflow again"
+            case "none":
+                return f"nothing to propose: {lock} has the newest releases that the config allows"
+
+
+def _read_marker(pull: PullRequest) -> tuple[str, str]:
+    """Return the digests of the pins and of the proposal that a pull request shows."""
+    found = _MARKER.search(pull.body or "")
+    return (found[1], found[2]) if found else ("", "")
+
+
+def run(environment: Mapping[str, str]) -> Outcome:
+    """Make the pull request match the proposal, and report what was done.
+
+    Raises:
+        OnnxgateError: the pull request could not be opened, updated or closed.
+    """
+    token = environment.get("ONNXGATE_INPUT_TOKEN", "").strip()
+    if not token:
+        raise UnavailableError("the input `token` is empty")
+    if not environment.get("GITHUB_REF", "").startswith("refs/heads/"):
+        raise UnavailableError("the workflow does not run on a branch", hint="run it on a schedule or by hand")
+    proposal = read_proposal(environment.get("ONNXGATE_INPUT_PROPOSAL", ""))
+    try:
+        api = Api(environment.get("GITHUB_API_URL") or "https://api.github.com", token)
+        request = UpgradeRequest(api, environment, proposal)
+        outcome = request.synchronize()
+    except ApiError as error:
+        raise UnavailableError(f"the pull request was not changed: {error.message}", hint=_suggest(error)) from error
+    sentence = request.explain(outcome)
+    if outcome.result in ("blocked", "outdated"):
+        annotate("warning" if outcome.result == "blocked" else "notice", sentence)
+    else:
+        print(escape_log_line(sentence), flush=True)
+    if summary := environment.get("GITHUB_STEP_SUMMARY"):
+        with Path(summary).open("a", encoding="utf-8", newline="\n") as file:
+            file.write(f"{escape_markdown(sentence)}\n")
+    return outcome
+
+
+def _suggest(error: ApiError) -> str:
+    if "not permitted to create" in error.message:
+        return "allow GitHub Actions to create pull requests in Settings > Actions > General, or set the input `token`"
+    if error.status in (401, 403, 404):
+        return "the job needs `contents: write` and `pull-requests: write` in `permissions`"
+    return ""
+
+
+def main() -> None:
+    """Run the step of the action `pull-request`. Errors are annotated and fail the step."""
+    use_utf8_output()
+    try:
+        outcome = run(os.environ)
+    except Exception as error:  # noqa: BLE001 - reported as a bug
+        status = error.exit_code if isinstance(error, OnnxgateError) else EXIT_UNDECIDED
+        report_error(describe_error(error), status, os.environ)
+        sys.exit(status)
+    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), outcome)
+
+
+if __name__ == "__main__":
+    main()
