@@ -50,9 +50,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the package, campaigns and bench with mypy in strict mode."""
+    """Check the package, campaigns and bench with mypy in strict mode, and a project that uses the Python API."""
     session.install(".", *group("lint", "test"))
     session.run("mypy")
+    session.run("python", "-m", "pytest", "tests/api/test_types.py", *session.posargs)
 
 
 @nox.session

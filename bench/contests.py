@@ -24,7 +24,8 @@ _SLOW_S = 20.0
 _PREDICTIONS = ("bench/predictions.py", "400", "4000")
 _PREDICTIONS_S = 300.0
 _CLICK = 'python -c "import click"'
-_HELP_AT_MOST, _START_AT_MOST, _UNCHANGED_AT_MOST = 2.0, 1.5, 1.0
+_API = "from onnxgate.api import *"
+_HELP_AT_MOST, _START_AT_MOST, _UNCHANGED_AT_MOST, _API_AT_MOST = 2.0, 1.5, 1.0, 0.5
 
 
 @contextlib.contextmanager
@@ -95,6 +96,7 @@ def pairs(project: Path, checkouts: Mapping[str, Path], caches: Path, count: int
             (Contestant(f"{name} --help", (*gate(), "--help"), environment), click, _HELP_AT_MOST),
             (small, onnx, _START_AT_MOST),
             (unchanged, onnx, _UNCHANGED_AT_MOST),
+            (Contestant(f"{name}: `{_API}`", (sys.executable, "-c", _API), environment), onnx, _API_AT_MOST),
         ):
             subject_row, bound_row = measure("startup", (subject, bound), project, count, limit_s, warm_up=True)
             measured.append(Pair(subject.name, subject_row, bound_row, at_most))

@@ -44,6 +44,6 @@ def measure_corpora(
 def measure_startup(
     checkouts: Mapping[str, Path], folder: Path, scratch: Path, *, count: int, limit_s: float, keep: bool
 ) -> tuple[Pair, ...]:
-    """Measure the start-up of `--help` and of a static check of one small model, `count` times each."""
+    """Measure the start-up of `--help`, of a static check of one small model and of the API, `count` times each."""
     with contests.written(corpora.by_name("one"), folder, keep=keep) as project:
         return contests.pairs(project, checkouts, scratch / "caches", count, limit_s)

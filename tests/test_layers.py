@@ -15,6 +15,7 @@ PACKAGE = Path(onnxgate.__file__).parent
 LAYERS = (
     "cli",
     "github",
+    "api",
     "commands",
     "formats",
     "gate",
@@ -164,6 +165,12 @@ LAZY = {
         "project/config/ignore_entries.py",
         "stages/lock.py",
         "stages/support.py",
+    ),
+    "importing the API loads nothing of the checks": (
+        "api/operators.py",
+        "api/predictions.py",
+        "api/pytest_plugin.py",
+        "api/versions.py",
     ),
     "questions about versions import no onnx": ("support/minimal_nodes.py",),
     "only children that end with their parent need it": ("core/process_pool.py",),

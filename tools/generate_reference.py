@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from reference import action, commands, errors, keys
+from reference import action, api, commands, errors, keys
 from reference import rules as rule_pages
 from reference.comments import describe
 
@@ -21,6 +21,7 @@ from onnxgate.diagnostics import log_explanation as log_types
 from onnxgate.model.diff import result as difference_types
 from onnxgate.project.config import schema as config
 from onnxgate.project.config import schema as config_types
+from onnxgate.support import answers as answer_types
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 CONFIG = f"""
@@ -70,6 +71,9 @@ The output of `onnxgate explain --log FILE --output json`, with its {download}`J
 DIFF = """
 The output of `onnxgate diff --output json`, with its {download}`JSON Schema <diff.schema.json>`.
 """
+SUPPORT = """
+The output of `onnxgate support --output json`, with its {download}`JSON Schema <support.schema.json>`.
+"""
 
 PREVIEW = """
 The output of `onnxgate lock --upgrade --preview --output json`, with its {download}`JSON Schema
@@ -88,10 +92,12 @@ def contents() -> dict[str, str]:
         "matrix": _describe_answer(matrix_types, "Matrix", "Support matrix (onnxgate matrix)", report_types),
         "preview": _describe_answer(report_types, "UpgradeProposal", "Preview of an upgrade (onnxgate lock --preview)"),
         "report": describe(report_schema(), _kinds(report_types)),
+        "support": _describe_answer(answer_types, "SupportAnswer", "Answer about support (onnxgate support)"),
     }
     return {
         **{f"reference/{name}.schema.json": _pretty(schema) for name, schema in schemas.items()},
         "reference/action.md": action.page(),
+        "reference/api.md": api.page(),
         "reference/cli.md": commands.page(),
         "reference/config.md": keys.page("Configuration", CONFIG, schemas["config"], ("Config",), WRITTEN),
         "reference/errors.md": errors.page(),
@@ -100,6 +106,7 @@ def contents() -> dict[str, str]:
         "reference/diff.md": keys.page("Diff (JSON)", DIFF, schemas["diff"], ("Difference",)),
         "reference/inventory.md": keys.page("Runtimes (JSON)", INVENTORY, schemas["inventory"], ("Inventory",)),
         "reference/matrix.md": keys.page("Matrix (JSON)", MATRIX, schemas["matrix"], ("Matrix",), hidden=REPORT_TYPES),
+        "reference/support.md": keys.page("Support (JSON)", SUPPORT, schemas["support"], ("SupportAnswer",)),
         "reference/preview.md": keys.page(
             "Upgrade preview (JSON)",
             PREVIEW,

@@ -24,13 +24,18 @@ PROJECTS = ROOT / "fixtures" / "projects"
 WIDTH = 88
 """Terminal width in characters: the output fits on a page on a screen that is 1280 px wide."""
 BLOCK = re.compile(
-    r"^(?P<mark><!-- run: (?P<folder>[a-z]+)(?P<index>, needs an index)? -->\n```console\n)(?P<body>.*?)^```$",
+    r"^(?P<mark><!-- run: (?P<folder>[a-z]+)(?:, needs (?:an index|torch))? -->\n```console\n)(?P<body>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
+FILE = re.compile(
+    r"^<!-- file: (?P<folder>[a-z]+)/(?P<name>\S+) -->\n```[a-z]*\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE
+)
+"""A file that the commands below it use."""
 VARIABLE = re.compile(
     r"(?<=\()\d+(?:\.\d+)? s(?=\))"  # duration
     r"|\b[0-9a-f]{64}\b|(?<=\()[0-9a-f]{7}(?=\))"  # digest of an exported model, commit
     r"|\b\d+(?:\.\d+)?e-\d+\b"  # difference of outputs, which depends on the processor
+    r"|(?<=\bin )\d+\.\d+s\b"  # duration, as pytest prints it
     r"|(?<=\bonnx )[\d.]+|(?<=\bonnx-ir )[\d.]+|(?<=\bonnxscript )[\d.]+"  # installed with the toolchain
 )
 """Text that differs from run to run or between machines."""
@@ -128,6 +133,7 @@ def legacy(folder: Path) -> None:
 
 FOLDERS: dict[str, Callable[[Path], None]] = {
     "model": model,
+    "python": lambda _: None,  # the page contains the files
     "revisions": revisions,
     "log": log,
     "broken": broken,
@@ -137,7 +143,7 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
 }
 """Functions that create the folders named in `<!-- run: NAME -->`.
 
-`, needs an index` marks commands that install runtimes.
+`, needs an index` marks commands that install runtimes, and `, needs torch` those that export from PyTorch.
 """
 
 
@@ -153,6 +159,7 @@ def refresh(page: Path) -> str:
         home = Path(scratch)
         variables = environment(home)
         shells: dict[str, Shell] = {}
+        text = page.read_text(encoding="utf-8")
 
         def replace(block: re.Match[str]) -> str:
             name = block["folder"]
@@ -160,9 +167,12 @@ def refresh(page: Path) -> str:
                 shells[name] = Shell(home / name, variables)
                 shells[name].folder.mkdir()
                 FOLDERS[name](shells[name].folder)
+            for file in FILE.finditer(text, 0, block.start()):
+                if file["folder"] == name:
+                    (shells[name].folder / file["name"]).write_text(file["body"], encoding="utf-8")
             return f"{block['mark']}{refresh_block(block['body'], shells[name])}```"
 
-        return BLOCK.sub(replace, page.read_text(encoding="utf-8"))
+        return BLOCK.sub(replace, text)
 
 
 def refresh_block(body: str, shell: Shell) -> str:
@@ -182,11 +192,20 @@ def normalize(text: str) -> str:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return environment variables with which `onnxgate` and `uvx onnxgate` run this checkout, with an empty cache."""
+    """Return environment variables with which `onnxgate`, `uvx onnxgate`, `python` and `pytest` use this checkout.
+
+    The cache is empty, and pytest loads no other plugins.
+    """
     programs = home / "programs"
     programs.mkdir()
-    onnxgate = f'exec "{sys.executable}" -m onnxgate "$@"\n'
-    for name, script in {"onnxgate": onnxgate, "uvx": f"shift\n{onnxgate}"}.items():
+    python = f'exec "{sys.executable}"'
+    scripts = {
+        "onnxgate": f'{python} -m onnxgate "$@"\n',
+        "uvx": f'shift\n{python} -m onnxgate "$@"\n',
+        "python": f'{python} "$@"\n',
+        "pytest": f'export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1\n{python} -m pytest -p onnxgate.api.pytest_plugin "$@"\n',
+    }
+    for name, script in scripts.items():
         (programs / name).write_text(f"#!/bin/sh\n{script}")
         (programs / name).chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI"))}

@@ -23,6 +23,7 @@ COMMANDS = {
     "init": "Set up a repository: config, lock, workflow and hooks.",
     "check": "Check that models load, run and compute the same outputs on every locked runtime.",
     "matrix": "Show which ONNX Runtime releases can load the models.",
+    "support": "Show which releases support an operator, or what a release supports.",
     "diff": "Compare two models.",
     "lock": "Pin exact releases for all targets in onnxgate.lock.",
     "export": "Re-export models from their sources.",

@@ -49,9 +49,10 @@ def command(
     outputs: tuple[str, ...],
     options: CommonOptions,
 ) -> int:
-    """Show which ONNX Runtime releases can load each model, and why the others cannot load it.
+    """Show which releases can load each model, and why the others cannot load it.
 
-    MODELS are files or folders; hidden folders in them are skipped. The config is not read. Without `--verify`, the
+    MODELS are files or folders; hidden folders in them are skipped. The releases are those of ONNX Runtime, or those of
+    another engine if REQUIREMENT names one. The config is not read. Without `--verify`, the
     results are predictions; no release is installed or run.
 
     The verdict is the same as for `onnxgate check` without a config. A model fails if no release can load it. With

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
 
-from onnxgate import __version__
 from onnxgate.commands.advice_without_config import advise_without_config
+from onnxgate.commands.known_releases import find_known_releases
 from onnxgate.commands.matrix_prediction import predict_matrix
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import IncompleteCheck, Level, Place, Stage
@@ -29,7 +27,6 @@ from onnxgate.core.matrix import (
     name_releases,
 )
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
-from onnxgate.core.text import join_quoted
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import (
     Checkout,
@@ -45,7 +42,6 @@ from onnxgate.gate.results.verdict import build_report
 from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import MergedSettings, Project, SelectedModel, is_utf8_name, suggest_file
 from onnxgate.project.config.schema import Config, ReleaseSelection, Target
-from onnxgate.project.engines import is_misspelled, suggest_requirement
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.releases import apply_selection
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
@@ -132,7 +128,8 @@ def make_request(
     """
     start = start.resolve()
     models = tuple(_select_models(paths, start, example))
-    runtimes = tuple(_find_releases(requirement))
+    engine, releases = find_known_releases(requirement)
+    runtimes = tuple(LockedRuntime(engine=engine, release=it, python="", packages=()) for it in releases)
     if select != "all":
         runtimes = tuple({tuple(runtime.release.split(".")[:2]): runtime for runtime in runtimes}.values())
     target = Target(runtime=requirement or limits.load_limit_table().engine, select="all")
@@ -185,32 +182,6 @@ def _select_models(paths: Sequence[Path], start: Path, example: str) -> Iterator
             if shown not in named:  # a file may be named twice: by its folder, and directly
                 named.add(shown)
                 yield SelectedModel(shown, file, MergedSettings(targets=(ALL_RELEASES,)), Place(shown))
-
-
-def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
-    default = limits.load_limit_table().engine
-    hint = "for example `onnxruntime>=1.18,<1.32`"
-    if requirement is not None and (meant := suggest_requirement(requirement)):
-        raise UsageError(f"`{requirement}` is not a valid requirement", hint=f"did you mean `--target '{meant}'`?")
-    try:
-        parsed = Requirement(requirement or default)
-    except InvalidRequirement as error:
-        raise UsageError(f"`{requirement}` is not a valid requirement", hint=hint) from error
-    engine, engines = canonicalize_name(parsed.name), limits.list_table_engines()
-    if engine not in engines:
-        message = f"onnxgate has no support data for `{parsed.name}`"
-        if meant := next((name for name in engines if is_misspelled(engine, name)), ""):
-            raise UsageError(message, hint=f"did you mean `--target '{meant}{parsed.specifier}'`?")
-        raise UsageError(message, hint=f"without a config, `--target` supports only {join_quoted(engines)}")
-    releases = limits.load_limit_table(engine).releases
-    fitting = [release for release in releases if parsed.specifier.contains(release)]
-    if not fitting:
-        first, *_, last = releases
-        known = f"onnxgate {__version__} has support data for {engine} {first}–{last}"
-        hint = f"{known}; for newer releases, update onnxgate or use a config (`onnxgate init`)"
-        raise UsageError(f"no known release matches `{requirement}`", hint=hint)
-    for release in fitting:
-        yield LockedRuntime(engine=engine, release=release, python="", packages=())
 
 
 def _find_undecided_models(

@@ -41,7 +41,7 @@ def _predict_entries(
         causes,
     )
     faults = [error for rule in UNCERTAIN_RULES for error in errors if error.rule == rule]
-    unread = [it.reason for it in outcome.gathered.undone if it.model == planned.path]
+    unread = dict.fromkeys(it.reason for it in outcome.gathered.undone if it.model == planned.path)
     doubtful = (*_select_reasons(faults, causes), *(Reason(rule="", node="", message=reason) for reason in unread))
     # Faults that follow from findings of the support stage are not the reason on releases without kernel data.
     is_reason = bool(unread) or any(id(fault) in causes for fault in faults)

@@ -57,8 +57,8 @@ class Finding(Part, frozen=True, kw_only=True):
     node: str  # name of the affected node; "" for the whole model
     runtimes: tuple[str, ...]  # affected runtimes in ascending order
     place: ReportedPlace  # file and lines to which the finding refers
-    works_since: str  # first release without the problem; "" if unknown
-    works_until: str  # last release without the problem; "" if unknown
+    works_since: str  # first release without the problem; "" if unknown or of several engines
+    works_until: str  # last release without the problem; "" if unknown or of several engines
     confirmed: bool  # whether a prediction was confirmed by loading or running the model
     fingerprint: str  # identifier that stays the same across commits
     ignored: str = ""  # reason in the `[[ignore]]` entry; "" if the finding is not ignored

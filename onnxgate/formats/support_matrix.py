@@ -222,17 +222,18 @@ def format_text(
     quiet: bool = False,
     verbose: bool = False,
     elapsed_s: float | None = None,
+    details: str = MORE_REASONS_HINT,
 ) -> str:
     """Render the table, a line for each model, the wrong predictions, the remarks and the verdict as plain text.
 
     `width` is the terminal width; with 0, lines are not wrapped. With `quiet`, render only the last line; with
-    `verbose`, render all reasons.
+    `verbose`, render all reasons. `details` is a hint how to show omitted reasons.
     """
     paper = Terminal(color, width)
     lines: list[str] = []
     if not quiet and matrix.models:
         lines += _render_table(matrix, paper) if has_table else []
-        lines += [*_render_answers(answer_matrix(matrix, required=required, verbose=verbose), paper), ""]
+        lines += [*_render_answers(answer_matrix(matrix, required=required, verbose=verbose), paper, details), ""]
         lines += _render_verification(matrix, paper)
         lines += [paper.ink("notes", "heading")] if matrix.remarks else []
         for remark in matrix.remarks:
@@ -250,7 +251,7 @@ def _render_table(matrix: Matrix, paper: Terminal) -> Iterator[str]:
     yield from text.render_legend(list_words(columns), paper)
 
 
-def _render_answers(answers: Sequence[ModelAnswer], paper: Terminal) -> Iterator[str]:
+def _render_answers(answers: Sequence[ModelAnswer], paper: Terminal, details: str) -> Iterator[str]:
     for answer in answers:
         label = answer.word.ljust(WORD_WIDTH)
         first, *others = map(truncate, answer.models)
@@ -268,7 +269,7 @@ def _render_answers(answers: Sequence[ModelAnswer], paper: Terminal) -> Iterator
         for line in answer.reasons:
             yield from paper.wrapped(line, WORD_WIDTH, style="quiet")
     if any(answer.is_shortened and not answer.reasons for answer in answers):
-        yield from ("", *paper.wrapped(MORE_REASONS_HINT, 0, "hint: "))
+        yield from ("", *paper.wrapped(details, 0, "hint: "))
 
 
 def _list_reason_lines(model: MatrixModel) -> Iterator[str]:

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 DEFAULT_DOMAIN = "ai.onnx"
 """Domain of the standard operators. Models may contain "" instead of it; facts and reports always contain this name."""
+INTERNAL_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
+"""Domains of operators that ONNX Runtime adds to a model when it optimizes the graph.
+
+Source: optimized models saved by ONNX Runtime.
+"""
 Dim = int | str
 """Size of one axis: a fixed size, a symbolic name, or `"?"` if unknown."""
 

@@ -98,7 +98,15 @@ class _NodeKindCollector:
 
 FILE_FAMILIES = frozenset({"protobuf", "no_graph", "no_file", "raw_size", "locale"})
 """Families of error texts about the file or the machine, not about a node."""
-MODEL_FAMILIES = FILE_FAMILIES | {"ir", "opset", "structure", "ext_missing", "ext_range", "ext_policy"}
+MODEL_FAMILIES = FILE_FAMILIES | {
+    "ir",
+    "opset",
+    "structure",
+    "ext_missing",
+    "ext_range",
+    "ext_policy",
+    "interface_type",
+}
 """Families of error texts about the whole model."""
 CONTEXT_FAMILIES = frozenset({"shape_inference", "constructor", ""})
 """Families of error texts that may be caused by isolating a node."""

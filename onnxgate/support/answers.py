@@ -19,7 +19,7 @@ class SupportSpan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     since: str  # exact release
     until: str  # exact release; the newest known release if support has not ended
-    way: SupportWay
+    way: SupportWay  # how they run the operator; "none": they refuse the model
     reason: str = ""  # why the releases refuse the operator, why this is unknown, or when they remove the node
 
 
@@ -39,22 +39,28 @@ class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     in releases that accept the opset.
     """
 
-    version: int
-    first_opset: int
-    last_opset: int | None  # None: no newer version is known
-    deprecated: bool
+    version: int  # opset in which this version was added
+    first_opset: int  # first opset to which this value applies
+    last_opset: int | None  # last one; None: no newer version is known
+    deprecated: bool  # whether this version is deprecated
     spans: tuple[SupportSpan, ...]  # the best way of any type, by release
-    types: tuple[TypeSupport, ...]
+    types: tuple[TypeSupport, ...]  # by type parameter
+    fixed: dict[str, str] = {}  # types that the question fixes, by parameter
 
 
 class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Support of one operator on all known releases of an engine."""
 
-    engine: str
-    domain: str  # "ai.onnx" for the default domain
-    operator: str
+    engine: str  # inference engine
+    domain: str  # domain of the operator; "ai.onnx" for the default domain
+    operator: str  # name without the domain
     versions: tuple[VersionSupport, ...]  # ascending
-    provider: str = "CPUExecutionProvider"
+    provider: str = "CPUExecutionProvider"  # execution provider whose kernels count
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether a release supports a version of the operator."""
+        return any(span.way not in ("none", "unknown") for version in self.versions for span in version.spans)
 
 
 class NewestVersions(msgspec.Struct, frozen=True):
@@ -70,7 +76,7 @@ ChangeKind = Literal["added", "removed", "changed"]
 class OperatorChange(msgspec.Struct, frozen=True):
     """A change from one release to another that several operators have in common."""
 
-    kind: ChangeKind
+    kind: ChangeKind  # kind of change
     operators: tuple[str, ...]  # sorted, such as "Gelu" or "com.microsoft.Gelu"
     details: tuple[str, ...]  # changes to schemas and kernels, such as "kernel 20+ (T +float)"
 
@@ -78,7 +84,7 @@ class OperatorChange(msgspec.Struct, frozen=True):
 class ReleaseSupport(msgspec.Struct, frozen=True, kw_only=True):
     """Versions, locations of external data and operators that a release accepts."""
 
-    release: str
+    release: str  # exact release
     ir_version: int | None  # newest; None: no limit
     opsets: dict[str, int]  # newest, by domain; a domain without an entry has no limit
     unreleased_opsets: dict[str, int]  # newer ones that require ALLOW_RELEASED_ONNX_OPSET_ONLY=0
@@ -89,29 +95,31 @@ class ReleaseSupport(msgspec.Struct, frozen=True, kw_only=True):
 class ReleaseDifference(msgspec.Struct, frozen=True):
     """Differences between two releases."""
 
-    older: ReleaseSupport
-    newer: ReleaseSupport
-    changes: tuple[OperatorChange, ...]
+    older: ReleaseSupport  # the first release
+    newer: ReleaseSupport  # the second release
+    changes: tuple[OperatorChange, ...]  # sorted by their first operators
 
 
 class Source(msgspec.Struct, frozen=True):
     """The package of a release from which its kernels and schemas were read."""
 
-    release: str
-    file: str
-    sha256: str
+    release: str  # exact release
+    file: str  # name of the package
+    sha256: str  # digest of the package
 
 
 class SupportAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to one question to `onnxgate support`. Only the fields that it is about have values."""
 
-    version: int = 1  # of this format
-    engine: str
+    version: int = 1  # version of this format
+    engine: str  # inference engine
     requirement: str  # releases that the question is about; "" for all known releases
     releases: tuple[str, ...]  # the known releases that match the requirement, ascending
-    operators: tuple[OperatorSupport, ...] = ()
-    described: tuple[ReleaseSupport, ...] = ()
-    newest: NewestVersions | None = None
-    difference: ReleaseDifference | None = None
-    platform: str = ""  # of the packages from which the answer comes
-    sources: tuple[Source, ...] = ()
+    operators: tuple[OperatorSupport, ...] = ()  # operator in question, in each domain that has it
+    other_opsets: tuple[OperatorSupport, ...] = ()  # the same at all opsets, if no release supports it at the opset
+    opset: int | None = None  # opset of ai.onnx, if the question is about one without an operator
+    described: tuple[ReleaseSupport, ...] = ()  # releases in question
+    newest: NewestVersions | None = None  # newest versions that all releases accept, if this is the question
+    difference: ReleaseDifference | None = None  # differences between two releases, if this is the question
+    platform: str = ""  # platform of the packages from which the answer comes
+    sources: tuple[Source, ...] = ()  # packages from which the answer comes

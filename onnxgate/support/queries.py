@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
 from onnxgate.support.answers import (
     NewestVersions,
     OperatorSupport,
@@ -37,9 +37,6 @@ from onnxgate.support.operators import (
     load_shipped_table,
 )
 
-INTERNAL_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
-"""Domains of operators that ONNX Runtime inserts when it optimizes a model."""
-
 
 def list_operators(engine: str = "onnxruntime") -> tuple[tuple[str, str], ...]:
     """Return domain and name of each operator that a known release has, without operators of internal domains."""
@@ -60,16 +57,17 @@ def describe_operator(
 ) -> tuple[OperatorSupport, ...]:
     """Return the support of an operator in each domain that has it, or in one domain; () if none has it.
 
-    `types` fixes types of some parameters, such as `{"T1": "tensor(float16)"}`. With `opset`, only the operator's
-    version in this opset of its domain is described, as it is at this opset.
+    `types` fixes types of some parameters, such as `{"T1": "tensor(float16)"}`; versions without these parameters are
+    left out. The name "" means the first parameter that accepts the type. With `opset`, only the operator's version in
+    this opset of its domain is described, as it is at this opset.
     """
     table = load_shipped_table(engine).operators
-    domains = [each for each in table if name in table[each]] if domain is None else [domain]
-    public = [each for each in domains if each not in INTERNAL_DOMAINS] or domains
+    domains = [it for it in table if name in table[it]] if domain is None else [domain]
+    public = [it for it in domains if it not in INTERNAL_DOMAINS] or domains
     return tuple(
-        OperatorSupport(engine, each, name, versions, provider)
-        for each in public
-        if (versions := tuple(_OperatorQuery(each, name, engine, types or {}).describe(opset)))
+        OperatorSupport(engine, it, name, versions, provider)
+        for it in public
+        if (versions := tuple(_OperatorQuery(it, name, engine, types or {}).describe(opset)))
     )
 
 
@@ -129,22 +127,23 @@ class _OperatorQuery:
             if opset is None:
                 yield from self._describe_version(since, last, range(since, max(last or self._newest, since) + 1))
             elif since <= opset <= (last or opset):
-                yield from self._describe_version(since, last, range(opset, opset + 1))
+                yield from self._describe_version(since, opset, range(opset, opset + 1))
 
     def _describe_version(self, since: int, last: int | None, opsets: range) -> Iterator[VersionSupport]:
         """Yield the support of one version; opsets with the same answers share a value."""
         schemas = [schema for it in self._operators if (schema := _find_schema(it, since)) is not None]
         parameters = _list_types(schemas)
-        if not self._types.keys() <= parameters.keys():
+        fixed = {name or self._find_parameter(parameters, wanted): wanted for name, wanted in self._types.items()}
+        if not fixed.keys() <= parameters.keys():
             return
-        parameters |= {name: [value_type] for name, value_type in self._types.items()}
+        parameters |= {name: [value_type] for name, value_type in fixed.items()}
         groups: list[tuple[int, _Answers]] = []
         is_probed = any(it.is_probed for it in self._implementations)
         has_body = not is_probed and has_function_body(self._domain, self._name, since)
         for opset in opsets:
             answers = {
                 (parameter, value_type): [
-                    self._answer(index, since, opset, parameter, value_type, has_body)
+                    self._answer(index, since, opset, parameter, {**fixed, parameter: value_type})
                     for index in range(len(self._releases))
                 ]
                 for parameter, types in parameters.items()
@@ -167,7 +166,25 @@ class _OperatorQuery:
                 deprecated=all(schema.deprecated for schema in schemas),
                 spans=self._merge(best),
                 types=types,
+                fixed=fixed,
             )
+
+    def _find_parameter(self, parameters: Mapping[str, Sequence[str]], value_type: str) -> str:
+        """Return the type parameter of a version that a type without a name is about.
+
+        It is the first one that accepts the type, preferably among several types. If none does, it is the one that
+        accepts it in other versions, and otherwise the first one.
+        """
+        accepting = [name for name, types in parameters.items() if value_type in types]
+        schemas = [schema for operator in self._operators if operator for schema in reversed(operator.schemas)]
+        elsewhere = [
+            name
+            for schema in schemas
+            for name, types in schema.constraints.items()
+            if value_type in types and name in parameters
+        ]
+        choices = [name for name in accepting if len(parameters[name]) > 1]
+        return next(iter((*choices, *accepting, *elsewhere, *parameters)), "")
 
     def _are_equal(self, answers: _Answers, later: _Answers, opset: int) -> bool:
         """Return whether the answers at a later opset are equal on the releases that accept it."""
@@ -193,8 +210,8 @@ class _OperatorQuery:
             return f"opset {opset} requires ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
         return f"opset {opset} is too new"
 
-    def _answer(self, index: int, since: int, opset: int, parameter: str, value_type: str, has_body: bool) -> _Answer:
-        """Return how a release runs a version of the operator with a type, at an opset."""
+    def _answer(self, index: int, since: int, opset: int, parameter: str, types: Mapping[str, str]) -> _Answer:
+        """Return how a release runs a version of the operator with these types, at an opset."""
         refusal = self._explain_opset(self._limits[index], opset)
         if refusal:
             return _Answer("none", refusal)
@@ -202,17 +219,16 @@ class _OperatorQuery:
         schema = _find_schema(operator, since)
         if schema is None or operator is None:
             return _Answer("none", f"{name} does not exist")
-        types = {**self._types, parameter: value_type}
         for fixed, wanted in types.items():
             if wanted not in schema.constraints.get(fixed, (wanted,)):
                 return _Answer("none", f"{name} does not accept `{wanted}` for `{fixed}`")
         failed: list[_Answer] = []
-        for operation in list_operations(operator, since, opset, parameter, tuple(types.items()), has_body):
+        for operation in list_operations(operator, since, opset, parameter, tuple(types.items())):
             answer = self._match(self._implementations[index], schema, operation)
             if answer.way not in ("none", "unknown"):
                 return answer
             failed.append(answer)
-        return _find_best(failed)
+        return _find_best(failed) if failed else _Answer("none", f"{name} cannot have these types together")
 
     def _match(self, release: Implementation, schema: Schema, operation: Operation) -> _Answer:
         """Return how a release runs an operation. Attributes that it requires beyond the schema are added."""
@@ -284,11 +300,9 @@ def _list_types(schemas: Sequence[Schema]) -> dict[str, list[str]]:
 _TYPE_ORDER = ("float", "float16", "bfloat16", "double")
 
 
-def _rank_type(value_type: str) -> tuple[int, str, int, str]:
-    """Return a key that sorts types: first tensors; of these, first the usual floats, then by kind and size."""
-    kind, _, element = value_type.partition("(")
-    element = element.removesuffix(")")
+def _rank_type(value_type: str) -> tuple[str, int, str, int]:
+    """Return a key that sorts types: first tensors; of these, first the usual floats, then by name and size."""
+    kind, _, element = value_type.rstrip(")").rpartition("(")
     stem = element.rstrip("0123456789")
     order = _TYPE_ORDER.index(element) if element in _TYPE_ORDER else len(_TYPE_ORDER)
-    size = int(element[len(stem) :] or 0)
-    return order if kind == "tensor" else len(_TYPE_ORDER) + 1, stem, size, value_type
+    return "" if kind == "tensor" else kind, order, stem, int(element[len(stem) :] or 0)

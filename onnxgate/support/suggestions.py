@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from onnx import helper
 
-from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, INTERNAL_DOMAINS
 from onnxgate.support.limits import Limits, accepts_versions, find_support_span
 from onnxgate.support.matching.function_bodies import get_definition_nodes
 from onnxgate.support.matching.kernels import CPU_PROVIDER, MatchResult, match_operation
@@ -31,8 +31,6 @@ from onnxgate.support.matching.operations import (
 )
 from onnxgate.support.operators import MIXED, FormalParameter, Implementation, Schema
 
-_INTERNAL_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
-"""Domains of operators that only ONNX Runtime itself inserts into graphs; they are never suggested."""
 _MIN_OPSET = 7
 """The oldest opset of ai.onnx that ONNX Runtime documents as supported."""
 _MAX_OPSETS_TRIED = 6
@@ -148,7 +146,7 @@ class _SuggestionSearch:
                 yield from self._attribute_additions()
             case "unknown-domain":
                 yield from self._domain_imports()
-                domains = set(self.releases[0].implementation.domains()) - _INTERNAL_DOMAINS - {self.first.domain}
+                domains = set(self.releases[0].implementation.domains()) - INTERNAL_DOMAINS - {self.first.domain}
                 similar = difflib.get_close_matches(self.first.domain, sorted(domains), cutoff=_MIN_NAME_SIMILARITY)
                 names = [*_find_same_names(self.first.domain, domains), *similar]
                 yield from self._replacements(OperatorReplacement(domain, self.first.name) for domain in names)

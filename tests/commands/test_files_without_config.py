@@ -9,6 +9,7 @@ import onnx.parser
 import pytest
 
 from onnxgate.commands.files_without_config import FileCheck, check_files, make_request
+from onnxgate.core.errors import UsageError
 from onnxgate.core.matrix import Entry, MatrixModel, Observed
 from tests.harness.models import make_external, parse, write
 from tests.harness.version_models import RELEASES, stamped_file
@@ -162,3 +163,23 @@ def test_an_unreadable_file_has_one_reason(tmp_path: Path, target: str | None) -
     assert {("ring.onnx", "the file cannot be opened: too many levels of symbolic links", "")} == {
         (it.model, it.reason, it.hint) for it in report.undecided
     }
+
+
+def test_target_selects_the_engine(tmp_path: Path) -> None:
+    """Without a config, each engine with a support table can be required."""
+    write(tmp_path / "m.onnx")
+    request = make_request([Path("m.onnx")], "onnxruntime_web>=1.29", tmp_path, 1)
+
+    assert ["onnxruntime-web 1.29.0", "onnxruntime-web 1.30.0"] == [
+        runtime.name for target in request.lock.targets.values() for runtime in target.runtimes
+    ]
+
+
+def test_target_without_support_data_is_refused(tmp_path: Path) -> None:
+    """The hint names the engines that can be required."""
+    write(tmp_path / "m.onnx")
+    with pytest.raises(UsageError) as refused:
+        make_request([Path("m.onnx")], "opencv-python-headless", tmp_path, 1)
+
+    assert refused.value.message == "onnxgate has no support data for `opencv-python-headless`"
+    assert "`onnxruntime`, `onnxruntime-web`" in (refused.value.hint or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,9 +13,9 @@ from onnxgate.commands.matrix_verification import ReleaseResolver, _describe_obs
 from onnxgate.core.errors import ResolutionError
 from onnxgate.core.jobs import Completed, Crashed, Failure, LoadResult, Observation, Refused, TimedOut, Unavailable
 from onnxgate.project.lock.index import Release, ReleaseNotFound
-from onnxgate.project.lock.npm import NpmResolver
+from onnxgate.project.lock.npm import NpmClient, NpmResolver
 from onnxgate.project.lock.releases import NumpyResolver
-from onnxgate.project.lock.types import Lock, LockedRuntime, Wheel
+from onnxgate.project.lock.types import Lock, LockedRuntime, NpmPackage, Wheel
 from onnxgate.runtimes.pool import Progress
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
@@ -43,6 +44,12 @@ class Shelf:
         version = Version(str(requirement).partition("==")[2])
         return Release(requirement.name, version, python, (Wheel(file="engine.whl", sha256="1"),))
 
+    def together(self, requirements: Sequence[Requirement], python: str) -> tuple[Release, ...] | ReleaseNotFound:
+        """Return releases that fit together, like the real index."""
+        self.asked.append(" with ".join(map(str, requirements)))
+        found = [self.newest(requirement, python) for requirement in requirements]
+        return tuple(release for release in found if isinstance(release, Release))
+
 
 def test_unresponsive_index_is_queried_once() -> None:
     """After the index failed to respond, it is not queried again, because each query may take minutes."""
@@ -66,6 +73,37 @@ def test_release_uses_first_python_with_a_wheel() -> None:
     assert missing == Unavailable(reason="the package index has no `onnxruntime 1.17.3` wheels for this system")
     assert isinstance(new, WorkerSpec)
     assert [package.name for package in new.packages] == ["onnxruntime", "numpy"]
+
+
+def test_engines_have_their_own_dependencies() -> None:
+    """Dependencies of other engines than ONNX Runtime are resolved together with the engine."""
+    shelf = Shelf({"openvino==2025.1.0": "3.11"})
+    runtime = LockedRuntime(engine="openvino", release="2025.1.0")
+    resolver = ReleaseResolver(shelf, NumpyResolver(shelf), NpmResolver(Lock(targets={})), Progress())
+    spec = resolver.find_specs([runtime])[runtime.name]
+
+    assert isinstance(spec, WorkerSpec)
+    assert spec.runtime is not None
+    assert spec.runtime.packages == ("numpy==1.26.4", "openvino==2025.1.0")
+    assert "openvino==2025.1.0 with numpy" in shelf.asked
+
+
+def test_web_releases_come_from_npm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release on npm is pinned with the packages that it needs, and the package index is not queried."""
+    shelf, integrity = Shelf(), f"sha512-{'A' * 86}=="
+    npm = NpmResolver(Lock(targets={}))
+    offered = {
+        name: NpmPackage(name=name, version="1.30.0", integrity=integrity)
+        for name in ("onnxruntime-web", "onnxruntime-common")
+    }
+    monkeypatch.setattr(NpmClient, "releases", lambda self, name: (Version("1.29.0"), Version("1.30.0")))
+    monkeypatch.setattr(NpmClient, "needed", lambda self, name, version: offered)
+    runtime = LockedRuntime(engine="onnxruntime-web", release="1.30.0")
+    spec = ReleaseResolver(shelf, NumpyResolver(shelf), npm, Progress()).find_specs([runtime])[runtime.name]
+
+    assert isinstance(spec, WorkerSpec)
+    assert [package.name for package in spec.packages] == ["onnxruntime-common", "onnxruntime-web"]
+    assert shelf.asked == []
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,12 @@ TEXTS = [
     ("Invalid Feed Input Name:q", "run_feed", None),
     (f"{RUN}{{element_wise_ops.h:563}} axis == 1 || axis == largest was false. 2 by 3", "run_node", "add0"),
     (f"{RUN}indices element out of data bounds, idx=9 must be within the inclusive range [-2,1]", "run_node", "add0"),
+    ("unsupported data type: 16", "interface_type", None),
+    (
+        "C++ exception without a message (onnxruntime-web reports messages since 1.24; this is 1.22.0)",
+        "no_message",
+        None,
+    ),
     ("an unknown text", "", None),
 ]
 

@@ -17,9 +17,13 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the commands ru
 
 
 def _parameters() -> list[object]:
-    index = {page for page in refresh_outputs.pages() if ", needs an index -->" in page.read_text(encoding="utf-8")}
+    marks = {", needs an index -->": pytest.mark.index, ", needs torch -->": pytest.mark.torch}
     return [
-        pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[pytest.mark.index] if page in index else [])
+        pytest.param(
+            page,
+            id=page.relative_to(ROOT).as_posix(),
+            marks=[mark for need, mark in marks.items() if need in page.read_text(encoding="utf-8")],
+        )
         for page in refresh_outputs.pages()
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,12 @@ path = "models/encoder.onnx"
 sizes = { batch = [1, 3], sequence = [16, 50] }
 """
 PYTHON, WEB = "onnxruntime 1.31.1", "onnxruntime-web 1.30.0"
+MODELS = {
+    "new.onnx": '<ir_version: 11, opset_import: ["" : 23]> g (float[N] x) => (float[N] y) { y = Abs(x) }',
+    "plain.onnx": '<ir_version: 9, opset_import: ["" : 20]> g (float[N] x) => (float[N] y) { y = Gelu(x) }',
+    "squares.onnx": '<ir_version: 8, opset_import: ["" : 13]> g (double[2, 2] x) => (double y) { y = Det(x) }',
+    "types.onnx": '<ir_version: 9, opset_import: ["" : 19]> g (bfloat16[N] x) => (float[N] y) { y = Cast<to=1>(x) }',
+}
 REFUSED = '<ir_version: 8, opset_import: ["" : 17, "d" : 1]> g (float[N] x) => (float[N] y) { y = d.MyOp (x) }'
 
 
@@ -50,7 +57,7 @@ def web(project: Callable[[str], Repository]) -> Repository:
 
 
 def test_both_engines_agree(web: Repository) -> None:
-    """Each model runs on both engines at each size and is compared; a note reports the missing support data."""
+    """Each model runs on both engines at each size and is compared; both engines have support data."""
     report = web.report()
     compared = [
         measurement for measurement in report["measured"] if measurement["pair"].startswith(f"{WEB} against {PYTHON}")
@@ -59,10 +66,48 @@ def test_both_engines_agree(web: Repository) -> None:
     assert {cell["runtime"]: cell["state"] for cell in report["cells"]} == {PYTHON: "pass", WEB: "pass"}
     assert {each["model"] for each in compared} == {"models/classifier.onnx", "models/encoder.onnx"}
     assert all(each["value"] <= each["bound"] for each in compared)
-    assert [("no-support-data", "note", [WEB])] == [
-        (finding["rule"], finding["level"], finding["runtimes"]) for finding in report["findings"]
-    ]
+    assert [] == report["findings"]
     assert ([], []) == (report["undecided"], report["skipped"])
+
+
+def test_predictions_agree_with_real_loads(command: Repository, tmp_path: Path) -> None:
+    """Releases of ONNX Runtime Web load what is predicted: new versions, a missing kernel, a type of an input."""
+    need("node")
+    if trouble := npm_trouble():
+        pytest.skip(trouble)
+    files = command.at(tmp_path)
+    for name, text in MODELS.items():
+        (tmp_path / name).write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    target = ("--target", "onnxruntime-web>=1.20", "--select", "bounds")
+    result = files.run("matrix", *MODELS, "--verify", "--output", "json", *target, status=1)
+    models = json.loads(result.out)["models"]
+    checked = files.run("check", "--static", "new.onnx", "--target", "onnxruntime-web>=1.20", status=1)
+
+    assert {
+        "new.onnx": ["refused", "loads"],
+        "plain.onnx": ["loads", "loads"],
+        "squares.onnx": ["refused", "refused"],
+        "types.onnx": ["loads", "refused"],
+    } == {model["path"]: [entry["predicted"] for entry in model["runtimes"]] for model in models}
+    assert all(entry["predicted"] == entry["observed"] for model in models for entry in model["runtimes"])
+    assert "does not load on onnxruntime-web 1.20.0–1.22.0" in checked.out
+
+
+def test_a_refusal_is_reported_once(web: Repository) -> None:
+    """A prediction explains the refusal, also if the runtime reports no message or the number of a type."""
+    web.write("onnxgate.toml", 'models = ["models/n*.onnx"]\n[targets.web]\nruntime = "onnxruntime-web==1.22.0"\n')
+    for name in ("new.onnx", "types.onnx"):
+        model = onnx.parser.parse_model(MODELS[name])
+        (web.folder / "models" / f"n-{name}").write_bytes(model.SerializeToString())
+    (web.folder / "onnxgate.lock").unlink()
+    web.run("lock")
+    report = web.report(status=1)
+
+    assert [
+        ("models/n-new.onnx", "ir-version-too-new"),
+        ("models/n-new.onnx", "opset-too-new"),
+        ("models/n-types.onnx", "type-mismatch"),
+    ] == sorted((it["model"], it["rule"]) for it in report["findings"] if it["level"] == "error")
 
 
 def test_a_second_lock_is_the_first(web: Repository) -> None:

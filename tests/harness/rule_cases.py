@@ -102,7 +102,7 @@ def decode_subject(record: dict[str, object]) -> object:
 
 def findings_of_project(folder: Path) -> list[Finding]:
     """Run the static stages in the folder. Without a config, its models are checked as files.
-    `runtimes.txt` (one release per line) stands for an otherwise current lock of these runtimes.
+    `runtimes.txt` (releases of ONNX Runtime, or `engine==release`) stands for an otherwise current lock of them.
     """
     (folder / ".git").mkdir(exist_ok=True)
     config = folder / "onnxgate.toml"
@@ -132,7 +132,11 @@ def findings_of_project(folder: Path) -> list[Finding]:
 
 def _lock_of(runtimes: Path) -> Lock:
     releases = runtimes.read_text().split() if runtimes.exists() else []
-    locked = tuple(LockedRuntime(engine="onnxruntime", release=r, python="3.11", packages=()) for r in releases)
+    pins = [release.rpartition("==")[::2] for release in releases]
+    locked = tuple(
+        LockedRuntime(engine=engine or "onnxruntime", release=release, python="3.11", packages=())
+        for engine, release in pins
+    )
     return Lock(targets={"all": LockedTarget(policy="", runtimes=locked)})
 
 

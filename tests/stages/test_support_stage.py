@@ -20,6 +20,8 @@ from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
+from onnxgate.rules.support.ir_version_too_new import ir_version_too_new
+from onnxgate.rules.support.opset_too_new import opset_too_new
 from onnxgate.stages.file import read_checked_model
 from onnxgate.stages.support import (
     HARVEST_HINT,
@@ -258,6 +260,87 @@ def test_cpu_fallbacks_are_counted(tmp_path: Path) -> None:
     assert [prediction.verdict for prediction in every.predictions.values()] == ["loads"]
 
 
+WEB = "onnxruntime-web"
+
+
+def test_an_engine_with_a_table_is_predicted(tmp_path: Path) -> None:
+    """Releases of ONNX Runtime Web are predicted from their own table; a release without data is noted."""
+    write(tmp_path / "m.onnx", DOUBLE_CONV)
+    found = gather(tmp_path, planned("1.30.0", engine=WEB), planned("1.99.0", engine=WEB))
+
+    assert {"onnxruntime-web 1.30.0": "refused"} == {it: each.verdict for it, each in found.predictions.items()}
+    assert [] == list(collect_prediction_gaps([planned("1.30.0", engine=WEB)], PLACE))
+
+
+def test_a_release_without_data_may_be_too_old_or_too_new() -> None:
+    """An update of onnxgate helps only for newer releases."""
+    runtimes = [planned("1.99.0", engine=WEB), planned("1.17.0", engine=WEB)]
+    new, old = collect_prediction_gaps(runtimes, PLACE)
+
+    assert (new.reason, new.fix) == ("is unknown to this version of onnxgate", f"{UPDATE_HINT}, or {RUN_HINT}")
+    assert (old.reason, old.fix) == ("is older than 1.20.0, the first release with support data", RUN_HINT)
+
+
+def test_works_since_is_a_release_of_the_same_engine(tmp_path: Path) -> None:
+    """Equal problems on several engines name the first release of each."""
+    head = '<ir_version: 10, opset_import: ["" : 22]>\n'
+    write(tmp_path / "m.onnx", parse("g (float[N] x) => (float[N] y) { [n] y = Relu (x) }", head))
+    native, web = select_subjects(gather(tmp_path, planned("1.20.1"), planned("1.20.1", engine=WEB)), ModelOnRuntime)
+
+    assert isinstance(native, ModelOnRuntime)
+    assert isinstance(web, ModelOnRuntime)
+    assert ("1.18.0", "1.20.0") == (native.ir_works_since, web.ir_works_since)
+    assert {"ai.onnx": "1.21.0"} == native.opset_works_since == web.opset_works_since
+
+
+def test_an_engine_without_limits_does_not_limit_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime that accepts every version refuses nothing because of it, and lowers no common version."""
+    write(tmp_path / "m.onnx")
+    web = limits.load_limit_table(WEB)
+    unlimited = {release: limits.Limits(ir=None, opsets={}) for release in web.releases}
+    known = limits.load_limit_table
+    tables = {WEB: limits.LimitTable(WEB, unlimited)}
+    monkeypatch.setattr(limits, "load_limit_table", lambda engine="onnxruntime": tables.get(engine) or known(engine))
+    found = gather(tmp_path, planned("1.30.0", engine=WEB), planned("1.20.1"))
+    free, bound = select_subjects(found, ModelOnRuntime)
+    (alone,) = select_subjects(gather(tmp_path, planned("1.30.0", engine=WEB)), ModelOnRuntime)
+
+    assert isinstance(free, ModelOnRuntime)
+    assert isinstance(bound, ModelOnRuntime)
+    assert isinstance(alone, ModelOnRuntime)
+    assert (free.runtime.max_ir, free.common_ir, free.common_opsets["ai.onnx"]) == (None, 10, 21)
+    assert (alone.common_ir, alone.common_opsets) == (None, {})
+    assert ["loads", "loads"] == [prediction.verdict for prediction in found.predictions.values()]
+    assert [*ir_version_too_new.judge(alone), *opset_too_new.judge(alone)] == []
+
+
+def test_types_that_javascript_cannot_represent_are_refused(tmp_path: Path) -> None:
+    """An input or output of such a type is refused since 1.22, also if its type is not declared."""
+    graph = "g (float[N] x) => (float[N] z, y) { [a] y = Cast <to: int = 16> (x) [b] z = Cast <to: int = 1> (y) }"
+    write(tmp_path / "m.onnx", graph)
+    found = gather(tmp_path, planned("1.21.1", engine=WEB), planned("1.22.0", engine=WEB), planned("1.31.1"))
+    (refused,) = select_subjects(found, RefusedOperation)
+
+    assert isinstance(refused, RefusedOperation)
+    assert (refused.runtime, refused.problem) == (
+        "onnxruntime-web 1.22.0",
+        "output `y` of the model has type `tensor(bfloat16)`",
+    )
+    assert ["loads", "refused", "loads"] == [prediction.verdict for prediction in found.predictions.values()]
+
+
+@pytest.mark.parametrize(("size", "verdict"), [("3", "unknown"), ("2", "loads"), ("N", "loads")])
+def test_a_wrong_shape_makes_the_prediction_for_the_web_doubtful(tmp_path: Path, size: str, verdict: str) -> None:
+    """ONNX Runtime uses the inferred shape instead; ONNX Runtime Web refuses the model."""
+    write(tmp_path / "m.onnx", f"g (float[2] x) => (float[{size}] y) {{ [n] y = Relu (x) }}")
+    found = gather(tmp_path, planned("1.30.0", engine=WEB), planned("1.30.0"))
+
+    assert [verdict, "loads"] == [prediction.verdict for prediction in found.predictions.values()]
+    assert ["onnxruntime-web 1.30.0"] * (verdict == "unknown") == [
+        it.runtime for it in select_subjects(found, PredictionGap) if isinstance(it, PredictionGap)
+    ]
+
+
 def test_harvested_kernels_are_used(tmp_path: Path) -> None:
     """Harvested kernels are used for a release that the shipped table does not contain."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
@@ -285,13 +368,13 @@ def test_suggested_opset_is_supported_by_other_runtimes(tmp_path: Path) -> None:
 
 def test_a_run_is_not_suggested_by_a_check_that_runs_the_models() -> None:
     """The suggestion would lead to the same finding."""
-    unknown, web, build = (
+    unknown, other, build = (
         planned("1.99.0"),
-        planned("1.22.0", engine="onnxruntime-web"),
+        planned("5.0.0", engine="opencv-python-headless"),
         planned("1.22.0", environment="e"),
     )
     of_static, of_full = (
-        [gap.fix for gap in collect_prediction_gaps((unknown, web, build), PLACE, runs_models=runs)]
+        [gap.fix for gap in collect_prediction_gaps((unknown, other, build), PLACE, runs_models=runs)]
         for runs in (False, True)
     )
 

@@ -104,3 +104,35 @@ def test_known_domain_that_came_late() -> None:
 def test_unmeasured_release() -> None:
     """A release that was not measured has no limits."""
     assert limits.get_limits("1.17.2") is None
+
+
+def test_each_engine_has_its_own_table() -> None:
+    """A release number belongs to an engine; ONNX Runtime Web has no 1.31.0. Other engines have no limits."""
+    web = limits.get_limits("1.30.0", "onnxruntime-web")
+
+    assert web is not None
+    assert (web.ir, web.opsets["ai.onnx"]) == (13, 26)
+    assert {"onnxruntime", "onnxruntime-web"} <= set(limits.list_table_engines())
+    assert limits.get_limits("1.31.0", "onnxruntime-web") is None
+    assert limits.get_limits("5.0.0", "opencv-python-headless") is None
+
+
+def test_works_since_counts_the_releases_of_one_engine() -> None:
+    """The first release is one of the same engine: ONNX Runtime Web has no table for 1.18.0."""
+    actual = (
+        limits.find_first_release_for_ir(10, "onnxruntime-web"),
+        limits.find_first_release_for_ir(11, "onnxruntime-web"),
+        limits.find_first_release_for_opset("ai.onnx", 23, "onnxruntime-web"),
+        limits.find_first_release_for_opset("ai.onnx", 23, "opencv-python-headless"),
+        limits.find_interface_type_span("tensor(bfloat16)", "onnxruntime-web"),
+        limits.find_interface_type_span("tensor(float)", "onnxruntime-web"),
+    )
+
+    assert actual == ("1.20.0", "1.23.0", "1.23.0", "", ("", "1.21.1"), ("", ""))
+
+
+def test_an_engine_may_accept_every_version() -> None:
+    """Some engines read neither the IR version nor the opsets of a model."""
+    unlimited = limits.Limits(ir=None, opsets={})
+
+    assert limits.accepts_versions(unlimited, 99, {"ai.onnx": 99, "my.domain": 7})

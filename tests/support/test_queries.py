@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from onnxgate.support.answers import OperatorSupport, SupportSpan, VersionSupport
-from onnxgate.support.operators import list_known_releases
+from onnxgate.support.matching.kernels import Implemented, find_implementation
+from onnxgate.support.minimal_nodes import list_operations
+from onnxgate.support.operators import get_implementation, list_known_releases
 from onnxgate.support.queries import describe_operator, find_newest_versions, list_operators
 
 FIRST, LAST = list_known_releases()[0], list_known_releases()[-1]
@@ -47,6 +51,13 @@ def test_spans_name_the_way() -> None:
     assert spans_of(gelu, "T", "float16") == [(FIRST, "1.16.3", "none"), ("1.17.0", LAST, "function")]
     assert spans_of(one_version(microsoft, 1), "T", "float16") == [(FIRST, LAST, "cast")]
     assert gelu.spans[0] == SupportSpan(FIRST, "1.16.3", "none", "opset 20 is too new")
+
+
+def test_the_best_way_of_all_combinations_counts() -> None:
+    """A release may run one combination of types with a kernel, and similar types only between casts."""
+    (operator,) = describe_operator("GroupQueryAttention")
+
+    assert spans_of(operator.versions[0], "T_CACHE", "float16")[-1] == ("1.18.0", LAST, "kernel")
 
 
 def test_patch_releases_are_distinguished() -> None:
@@ -149,3 +160,55 @@ def test_list_of_operators() -> None:
     assert ("ai.onnx", "Conv") in listed
     assert ("com.microsoft", "Gelu") in listed
     assert not [domain for domain, _ in listed if "nchwc" in domain]
+
+
+@pytest.mark.parametrize(("name", "opset"), [("Attention", 23), ("LayerNormalization", 18), ("CastLike", 21)])
+def test_no_other_combination_of_types_changes_an_answer(name: str, opset: int) -> None:
+    """Only a few combinations of types are tried; all combinations together support no other type."""
+    (described,) = describe_operator(name, domain="ai.onnx", opset=opset)
+    release = get_implementation("1.26.0")
+    operator = release.operator("ai.onnx", name) if release else None
+    assert release is not None
+    assert operator is not None
+    schema = operator.schema(opset)
+    assert schema is not None
+    constraints = {key: sorted(types) for key, types in schema.constraints.items()}
+    supported = set()
+    for types in itertools.product(*constraints.values()):
+        binding = tuple(zip(constraints, types, strict=True))
+        for operation in list_operations(operator, schema.since, opset, binding[0][0], binding):
+            if isinstance(find_implementation(operation, release), Implemented):
+                supported.update(binding)
+
+    assert supported == {
+        (it.parameter, it.type)
+        for it in described.versions[0].types
+        for span in it.spans
+        if span.since <= "1.26.0" <= span.until and span.way not in ("none", "unknown")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "opset", "parameter", "type_name"),
+    [
+        ("TreeEnsemble", 5, "T", "tensor(float16)"),  # a cast input would differ from the tensors in attributes
+        ("Identity", 14, "V", "seq(tensor(complex64))"),  # removed, but the type is not supported at all
+        ("SequenceInsert", 11, "T", "tensor(complex64)"),  # a sequence of other elements would be accepted
+        ("SplitToSequence", 11, "S", "seq(tensor(int8))"),
+        ("LayerNormalization", 17, "U", "tensor(double)"),
+    ],
+)
+def test_types_that_only_seem_to_be_supported(name: str, opset: int, parameter: str, type_name: str) -> None:
+    """Real loads on 1.32.0 refuse these types."""
+    (operator,) = describe_operator(name, opset=opset, types={parameter: type_name})
+
+    assert {span.way for span in operator.versions[0].spans} == {"none"}
+
+
+def test_a_type_without_a_parameter_is_about_the_one_with_a_choice() -> None:
+    """People ask about the values of Where, not about its condition, which is always bool."""
+    (where,) = describe_operator("Where", opset=16, types={"": "tensor(bool)"})
+    (quantize,) = describe_operator("QuantizeLinear", domain="ai.onnx", opset=17, types={"": "tensor(int16)"})
+
+    assert where.versions[0].fixed == {"T": "tensor(bool)"}
+    assert quantize.versions[0].fixed == {"T2": "tensor(int16)"}

@@ -74,3 +74,22 @@ def test_counts_are_those_of_the_wheels() -> None:
         counts[release] = (sum(len(each.kernels) for each in operators), sum(len(each.schemas) for each in operators))
 
     assert {"1.16.3": (966, 651), "1.23.2": (1313, 778), "1.31.1": (1465, 847)} == counts
+
+
+@pytest.mark.parametrize("engine", limits.list_table_engines())
+def test_the_files_of_each_engine_belong_together(engine: str) -> None:
+    """All releases with kernels have limits, and both files name the engine."""
+    table, measured = operators.load_shipped_table(engine), limits.load_limit_table(engine)
+    known = operators.list_known_releases(engine)
+
+    assert (table.engine, measured.engine) == (engine, engine)
+    assert known == tuple(release for release in measured.releases if release in known)
+    assert {operators.get_implementation(release, engine).engine for release in known} == {engine}  # type: ignore[union-attr]
+
+
+def test_web_packages_are_identified_by_npm_integrity() -> None:
+    """The digest of a release is the one that npm verifies."""
+    sources = operators.load_shipped_table("onnxruntime-web").sources
+
+    assert all(re.fullmatch(r"sha512-[A-Za-z0-9+/]{86}==", source.sha256) for source in sources)
+    assert [f"onnxruntime-web-{it.release}.tgz" for it in sources] == [it.wheel for it in sources]

@@ -10,29 +10,100 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
+import onnx
 import pytest
 
 from onnxgate.support import harvest as joining
 from onnxgate.support.harvest import BuildDump
-from onnxgate.support.operators import TableSource, decode_table, encode_table
+from onnxgate.support.operators import (
+    SINGLE,
+    FormalParameter,
+    Kernel,
+    Operator,
+    Schema,
+    TableSource,
+    decode_table,
+    encode_table,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-from harvest import data
+from harvest import data, measuring, web
+from harvest.measuring import DESCRIPTION
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "harvest_support.py"
 DATA = ROOT / "onnxgate" / "support" / "data"
 
 
-def test_every_shipped_file_follows_from_the_data() -> None:
+@pytest.mark.parametrize("module", [measuring, web])
+def test_every_shipped_file_follows_from_the_data(module: ModuleType) -> None:
     """The page for reviewers is generated from the shipped data."""
-    made = data.files(data.read(DATA))
+    description = module.DESCRIPTION
+    made = data.files(data.read(DATA, description))
 
     assert dict.fromkeys(made, True) == {name: data.is_same(DATA / name, content) for name, content in made.items()}
-    assert {data.KERNELS, data.LIMITS, data.SUMMARY} == made.keys()
+    assert {description.kernels, description.limits, description.summary} == made.keys()
+
+
+FLOAT, DOUBLE, HALF = "tensor(float)", "tensor(double)", "tensor(float16)"
+VALUE = FormalParameter("x", "T", SINGLE)
+KERNEL = Kernel(7, 0, "CPUExecutionProvider", {"T": frozenset({FLOAT, DOUBLE})})
+ADD = Operator(
+    "ai.onnx",
+    "Add",
+    tuple(
+        Schema(since, False, (VALUE, VALUE), (VALUE,), {"T": frozenset({FLOAT, DOUBLE})}, {}, 2, 2, 1, 1, False)
+        for since in (6, 7)
+    ),
+    (KERNEL,),
+)
+
+
+def probe(version: int, value_type: str, *, loads: bool) -> web.ProbeResult:
+    """Return the result of a model with one node of `Add`."""
+    return web.ProbeResult("ai.onnx", "Add", version, (value_type, value_type), (value_type,), loads)
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([], {"T": []}),
+        ([probe(7, FLOAT, loads=True), probe(7, DOUBLE, loads=True)], {"T": []}),
+        ([probe(7, FLOAT, loads=True), probe(7, DOUBLE, loads=False)], {"T": [DOUBLE]}),
+        ([probe(7, FLOAT, loads=False), probe(7, DOUBLE, loads=False)], None),
+        ([probe(6, FLOAT, loads=False), probe(7, HALF, loads=False)], {"T": []}),
+    ],
+    ids=["not probed", "all", "a type", "none", "of other kernels"],
+)
+def test_kernels_that_load_no_model_are_left_out(
+    results: list[web.ProbeResult], expected: dict[str, list[str]] | None
+) -> None:
+    """A kernel without a model that loads is missing; otherwise, the types that no model loads with are."""
+    missing = web._reduce_kernel(ADD, KERNEL, results)
+
+    assert expected == (missing and {key: sorted(types) for key, types in missing.items()})
+
+
+def test_a_refusal_that_types_do_not_explain_ends_the_harvest() -> None:
+    """A wrong table would be worse than none."""
+    with pytest.raises(SystemExit, match="for another reason"):
+        web._reduce_kernel(ADD, KERNEL, [probe(7, FLOAT, loads=True), probe(7, FLOAT, loads=False)])
+
+
+def test_types_that_inputs_cannot_have_are_cast() -> None:
+    """The kernel still gets its type, but the model has inputs and outputs of float."""
+    text = '<ir_version: 8, opset_import: ["" : 18]> g (bfloat16[1] x, float[1] z) => (bfloat16[1] y) { y = Neg (x) }'
+    wrapped = web._wrap(onnx.parser.parse_model(text), ["tensor(bfloat16)"])
+    onnx.checker.check_model(wrapped, full_check=True)
+
+    assert ["Cast", "Neg", "Cast"] == [node.op_type for node in wrapped.graph.node]
+    assert {onnx.TensorProto.FLOAT} == {
+        value.type.tensor_type.elem_type for value in (*wrapped.graph.input, *wrapped.graph.output)
+    }
 
 
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
@@ -41,19 +112,20 @@ def test_a_file_is_the_same_whatever_the_order_of_sets(seed: str) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(TOOL.parent)!r})\n"
         "import hashlib; from pathlib import Path; from harvest import data\n"
-        f"made = data.files(data.read(Path({str(DATA)!r})))\n"
-        "print(hashlib.sha256(made[data.SUMMARY]).hexdigest())"
+        "from harvest.measuring import DESCRIPTION\n"
+        f"made = data.files(data.read(Path({str(DATA)!r}), DESCRIPTION))\n"
+        "print(hashlib.sha256(made[DESCRIPTION.summary]).hexdigest())"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
 
-    assert hashlib.sha256((DATA / data.SUMMARY).read_bytes()).hexdigest() == done.stdout.strip()
+    assert hashlib.sha256((DATA / DESCRIPTION.summary).read_bytes()).hexdigest() == done.stdout.strip()
 
 
 def test_every_release_and_change_is_on_the_page() -> None:
     """The page has the wheel of each release, and the changes from one to the next."""
-    page = (DATA / data.SUMMARY).read_text(encoding="utf-8")
-    known = data.read(DATA)
+    page = (DATA / DESCRIPTION.summary).read_text(encoding="utf-8")
+    known = data.read(DATA, DESCRIPTION)
 
     assert known.table is not None
     releases = [source.release for source in known.table.sources]
@@ -115,10 +187,10 @@ def test_a_release_that_is_taken_out_is_harvested_as_it_was(tmp_path: Path) -> N
 
 def _forget(folder: Path, release: str) -> None:
     """Return a copy of the data without the release."""
-    table = decode_table((folder / data.KERNELS).read_bytes())
+    table = decode_table((folder / DESCRIPTION.kernels).read_bytes())
     others = [source.release for source in table.sources if source.release != release]
-    (folder / data.KERNELS).write_bytes(encode_table(joining.select_releases(table, others)))
-    limits = json.loads((folder / data.LIMITS).read_text(encoding="utf-8"))
+    (folder / DESCRIPTION.kernels).write_bytes(encode_table(joining.select_releases(table, others)))
+    limits = json.loads((folder / DESCRIPTION.limits).read_text(encoding="utf-8"))
     del limits["releases"][release]
     limits["sources"] = [source for source in limits["sources"] if source["release"] != release]
-    (folder / data.LIMITS).write_text(json.dumps(limits), encoding="utf-8")
+    (folder / DESCRIPTION.limits).write_text(json.dumps(limits), encoding="utf-8")

@@ -249,6 +249,29 @@ ONNXRUNTIME_WEB = (
         rules=("external-data-missing",),
         family="ext_missing",
     ),
+    Entry(
+        name="web-interface-type",
+        # Source: onnxruntime-web 1.22 to 1.30, which describe the inputs and outputs of each session that they create.
+        patterns=r"unsupported data type: (?P<number>\d{1,3})",
+        means="an input or output of the model has element type {number}, which ONNX Runtime Web cannot represent",
+        fix="change the type of the input or output to `tensor(float)`, and cast it in the model",
+        affected="onnxruntime-web 1.22 and newer",
+        rules=("type-mismatch",),
+        family="interface_type",
+        example="unsupported data type: 16",
+        source="onnxruntime-web 1.30.0",
+    ),
+    Entry(
+        name="web-no-message",
+        patterns=r"C\+\+ exception without a message \(onnxruntime-web",
+        means="ONNX Runtime Web refused the model; releases before 1.24 do not report why",
+        fix="load the model with onnxruntime-web 1.24 or newer, or with onnxruntime, to see the reason",
+        affected="onnxruntime-web before 1.24",
+        family="no_message",
+        example="C++ exception without a message (onnxruntime-web reports messages since 1.24; this is 1.22.0)",
+        source="onnxgate's adapter of ONNX Runtime Web",
+        self_explanatory=True,
+    ),
 )
 
 

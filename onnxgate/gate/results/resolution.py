@@ -28,6 +28,7 @@ from onnxgate.core.findings import (
     version_sort_key,
 )
 from onnxgate.core.report import Finding, ReportedPlace
+from onnxgate.core.text import join_phrases
 from onnxgate.gate.request import GateOutcome, GateRequest, StageResults
 from onnxgate.gate.results import ignore_matching
 from onnxgate.gate.results.ignore_matching import Ignores
@@ -200,11 +201,7 @@ def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
     for on in states:
         by_engine.setdefault(engine_family(parse_engine(on.name)), []).append(on)
     since, until = _find_working_span(states) if len(by_engine) == 1 else ("", "")
-    availability = [
-        phrase
-        for engine, own in by_engine.items()
-        for phrase in _describe_working_span(*_find_working_span(own), engine if len(by_engine) > 1 else "")
-    ]
+    availability = list(_describe_availability({engine: _find_working_span(own) for engine, own in by_engine.items()}))
     return Finding(
         rule=first.rule,
         level=first.level.value,
@@ -228,13 +225,16 @@ def _find_working_span(states: Iterable[OnRuntime]) -> tuple[str, str]:
     return since, min((on.works_until for on in states), key=version_sort_key, default="")
 
 
-def _describe_working_span(since: str, until: str, engine: str) -> Iterator[str]:
-    """Yield what is known about the releases on which a model works; `engine` is named unless it is ""."""
-    named = f"{engine} " if engine else ""
-    if until:
-        yield f"last worked on {named}{until}"
-    if since:
-        yield f"works {'again ' if until else ''}since {named}{since}"
+def _describe_availability(spans: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    """Yield what is known about the releases on which a model works; each engine is named if there are several."""
+    sinces, untils = (
+        [f"{engine} {span[index]}" if len(spans) > 1 else span[index] for engine, span in spans.items() if span[index]]
+        for index in (0, 1)
+    )
+    if untils:
+        yield f"last worked on {join_phrases(untils)}"
+    if sinces:
+        yield f"works {'again ' if untils else ''}since {join_phrases(sinces)}"
 
 
 def report_place(place: Place) -> ReportedPlace:

@@ -6,16 +6,11 @@ from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
-from onnxgate.model.facts import ModelFacts
+from onnxgate.model.facts import INTERNAL_DOMAINS, ModelFacts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 
 STANDARD_DOMAIN = "ai.onnx.ml"
-OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
-"""Domains of operators that ONNX Runtime adds to a model when it optimizes the graph.
-
-Source: optimized models saved by ONNX Runtime.
-"""
 EXTERNAL_DOMAIN_PREFIXES = ("ai.onnx.", "com.microsoft.", "com.ms.internal.")
 """Prefixes of domains whose operators are never defined as local functions of a model."""
 
@@ -35,7 +30,7 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
     """
     for domain, operators in find_added_domains(subject.before, subject.after).items():
         fix = "export without these operators"
-        if domain in OPTIMIZED_DOMAINS:
+        if domain in INTERNAL_DOMAINS:
             fix = "commit the original model instead of the optimized one"
         elif domain not in ("com.microsoft", STANDARD_DOMAIN):
             fix += ", or deploy the library that registers these operators"

@@ -25,7 +25,7 @@ from onnxgate.rules.runtime._failures import (
     find_failing_place,
 )
 
-RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
+_RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
     "ir": ("ir-version-too-new",),
     "opset": ("opset-too-new", "opset-experimental"),
     "no_kernel": ("missing-kernel",),
@@ -33,6 +33,7 @@ RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
     "no_import": ("unknown-domain",),
     "deprecated": ("deprecated-operator",),
     "type": ("type-mismatch",),
+    "interface_type": ("type-mismatch",),
     "attribute": ("attribute-unsupported",),
     "attribute_missing": ("attribute-unsupported",),
     "arity": ("attribute-unsupported",),
@@ -40,10 +41,22 @@ RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
     "ext_policy": ("external-data-refused",),
     "ext_missing": ("external-data-refused",),
 }
+RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
+    **_RULES_BY_FAMILY,
+    # Any predicted problem explains a refusal without a message.
+    "no_message": tuple(sorted({*itertools.chain.from_iterable(_RULES_BY_FAMILY.values())})),
+}
 """Family (kind) of a runtime's error text -> rules that predict errors of this family."""
 INVALID_MODEL = HitReference("invalid-model")
 """An error of the file explains why a model does not load, whatever the runtime reports, unless it is ignored."""
-NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_missing"}
+NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {
+    "ir",
+    "opset",
+    "ext_policy",
+    "ext_missing",
+    "interface_type",
+    "no_message",
+}
 """Families (kinds) of errors that rules about single nodes predict."""
 
 NODE_PROBLEMS: Mapping[str, str] = {

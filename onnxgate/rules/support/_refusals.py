@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from onnxgate.core.advice import Advice
 from onnxgate.core.findings import Hit, OnRuntime, follows_from
@@ -20,6 +20,10 @@ from onnxgate.support.matching.operations import (
 )
 
 RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
+_FIXES: Mapping[str, Advice] = {
+    "float8 fusion": "set `session.disable_quant_qdq` to `1` in the session options, so that nodes are not fused"
+}
+"""What a support gap is about (`SupportGap.about`) -> its fix, whatever rule reports it."""
 
 
 def create_refusal_hits(
@@ -33,10 +37,11 @@ def create_refusal_hits(
         return
     yield Hit(
         subject.place,
-        f"{subject.problem}: {subject.nodes.words}",
+        f"{subject.problem}: {subject.nodes.words}" if subject.operator else subject.problem,
         model=subject.model,
         node=subject.nodes.name,
-        fix=", or ".join(_describe_way(way, subject) for way in subject.ways.suggestions) or default_fix,
+        fix=", or ".join(_describe_way(way, subject) for way in subject.ways.suggestions)
+        or _FIXES.get(subject.about, default_fix),
         on=OnRuntime(
             subject.runtime, subject.detail, works_since=subject.ways.works_since, works_until=subject.ways.works_until
         ),

@@ -30,8 +30,10 @@ from onnxgate.support.matching.operations import (
 )
 from onnxgate.support.matching.probed import match_probed_node, match_probed_operation
 from onnxgate.support.matching.restrictions import (
+    LOCALE_OPERATORS,
     eliminates,
     find_body_restriction,
+    find_fusion_gap,
     find_restriction,
     is_unregistered_type,
 )
@@ -57,6 +59,11 @@ Match = Implemented | SupportGap | str
 
 FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
 CPU_PROVIDER = "CPUExecutionProvider"
+WEB_ENGINE = "onnxruntime-web"
+"""A build of ONNX Runtime to WebAssembly. It accepts any locale, because its C library has no locales.
+
+Source: StringNormalizer with existing and invented locales, loaded on 1.20.1, 1.24.3 and 1.30.0.
+"""
 _MAX_BODY_DEPTH = 16
 FIRST_CAST_OPSET = 6
 
@@ -120,7 +127,7 @@ class _Matcher:
         ]
         answers = [_accepts_types(kernel, schema, operation) for kernel in kernels]
         if True in answers:
-            return find_restriction(operation, schema.since, self._on.release) or _BY_KERNEL
+            return self._restrict(operation, schema) or _BY_KERNEL
         expanded = expand_function(operation, schema, self._on) if depth < _MAX_BODY_DEPTH else None
         if expanded is not None:
             inside = find_body_restriction(operation, schema.since, self._on.release)
@@ -132,7 +139,7 @@ class _Matcher:
             return inside or _BY_FUNCTION
         answers += _match_with_float_casts(kernels, schema, operation)
         if True in answers:
-            return find_restriction(operation, schema.since, self._on.release) or _BY_CAST
+            return self._restrict(operation, schema) or _BY_CAST
         if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static:
             return _FOLDED  # into a constant, before kernels are selected
         if operation.traits.is_eliminated and eliminates(operation, schema.since, self._on.release):
@@ -140,6 +147,14 @@ class _Matcher:
         if None in answers:
             return _explain_unknown_types(operation)
         return _make_missing_kernel_gap(operation, operator, schema, kernels)
+
+    def _restrict(self, operation: Operation, schema: Schema) -> MatchResult:
+        """Return why a release rejects an operation for which it has a kernel. Other providers fuse other operators."""
+        is_on_cpu = self._providers == {CPU_PROVIDER}
+        gap = find_fusion_gap(operation, schema.since, self._on.release) if is_on_cpu else None
+        restriction = gap or find_restriction(operation, schema.since, self._on.release)
+        has_any_locale = self._on.engine == WEB_ENGINE and operation.name in LOCALE_OPERATORS
+        return None if has_any_locale and isinstance(restriction, str) else restriction
 
     def _match_body(
         self, operation: Operation, schema: Schema, expanded: tuple[TypedNode, ...] | str, depth: int
@@ -159,6 +174,13 @@ class _Matcher:
         return result
 
 
+_WITH_TYPED_ATTRIBUTES = frozenset({"TreeEnsemble"})
+"""Operators with tensors as attributes, whose types would not match an input that was cast to float.
+
+Source: TreeEnsemble(5) of float16, loaded on ONNX Runtime 1.32.0.
+"""
+
+
 def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> list[bool | None]:
     """Return for each kernel whether it accepts the operation's types after float16 is replaced by float.
 
@@ -168,6 +190,8 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
     """
     graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
     if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < FIRST_CAST_OPSET:
+        return []
+    if operation.name in _WITH_TYPED_ATTRIBUTES:
         return []
     if any(output and "float16" in output and not output.startswith("tensor(") for output in operation.outputs):
         return []
@@ -282,6 +306,7 @@ def predict(
             domain for domain, version in prepared.opsets.items() if version > limits.opsets.get(domain, version)
         ),
         found=tuple(problems),
+        refused_interface=tuple(value for value in prepared.interface if value.type in limits.refused_interface_types),
     )
 
 

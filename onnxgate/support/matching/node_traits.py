@@ -10,6 +10,7 @@ from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.tensor_data import read_small_values
 from onnxgate.model.reading.view import GraphView, NodeView
 from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault, read_constant
+from onnxgate.support.matching.float8_fusions import FUSED, Float8Fusions
 from onnxgate.support.matching.operations import NodeTraits, WrongLoss
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ NO_TRAITS = NodeTraits()
 _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalization"})
 DESCRIBED = frozenset(
     (
-        *(*_RANKED, *COMPUTED, "Concat", "Div", "Dropout", "Identity", "MatMul", "Mod", "Resize"),
+        *(*_RANKED, *COMPUTED, *FUSED, "Concat", "Div", "Dropout", "GridSample", "Identity", "MatMul", "Mod", "Resize"),
         *("SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"),
     )
 )
@@ -71,12 +72,17 @@ class TraitReader:
         self._scalar_squeezes = scalar_squeezes
         self._producers: Mapping[str, NodeView] | None = None
         self._captured: set[str] | None = None
+        self._float8_fusions: Float8Fusions | None = None
 
     def read(self, node: NodeView) -> NodeTraits:
         """Return the traits of a node."""
         domain, name, _ = node.operator
         if name not in DESCRIBED or domain != DEFAULT_DOMAIN or not node.inputs:
             return NO_TRAITS
+        if name in FUSED and (fusion := self._find_float8_fusion(node)):
+            return NodeTraits(float8_fusion=fusion)
+        if name == "GridSample":
+            return NodeTraits(rank=next((rank for rank in map(self._rank, node.inputs[:2]) if rank >= 0), -1))
         if name == "GroupNormalization":
             return NodeTraits(rank=self._rank(node.inputs[0]), wrong_scale=self._find_wrong_scale(node))
         if name in _RANKED:
@@ -95,7 +101,16 @@ class TraitReader:
             return self._read_division(node) if len(node.inputs) > 1 else NO_TRAITS
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
-        return NodeTraits(scales=self._read_scales(node))
+        return NodeTraits(scales=self._read_scales(node)) if name in ("Resize", "Upsample") else NO_TRAITS
+
+    def _find_float8_fusion(self, node: NodeView) -> str:
+        """Return the quantized operator that replaces a node of float8 values; "" if there is none."""
+        if self._is_in_function:
+            return ""
+        if self._float8_fusions is None:
+            self._float8_fusions = Float8Fusions(self._graph, self._scope.type_of)
+        fusion = self._float8_fusions.find(node, is_output=any(map(self._is_output, node.outputs)))
+        return fusion if fusion and self._list_captured().isdisjoint(node.outputs) else ""
 
     def _is_fixed(self, name: str) -> bool:
         """Return whether all sizes of a value of known rank are known."""

@@ -43,9 +43,10 @@ class Attribute(msgspec.Struct, frozen=True):
 class NodeTraits(msgspec.Struct, frozen=True):
     """Shapes, constants and neighbors of a node that some kernels depend on. Other nodes have the defaults."""
 
-    rank: int = -1  # of the first input of ArgMax, ArgMin and normalizations; -1: unknown
+    rank: int = -1  # of the first input of ArgMax, ArgMin, GridSample and normalizations; -1: unknown
     scales: tuple[float, ...] = ()  # constant scales of Resize and Upsample, one per axis
     is_transposed: bool = False  # MatMul of doubles that ONNX Runtime fuses with a Transpose before it
+    float8_fusion: str = ""  # quantized operator that replaces the node and its neighbors, but does not accept float8
     as_scalar: str = ""  # what fails if old releases take the output of Squeeze for a scalar
     wrong_loss: WrongLoss = ""
     has_fixed_scores: bool = False  # all sizes of the scores of a wrong loss are known
@@ -61,7 +62,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     @property
     def concerns_neighbors(self) -> bool:
         """Return whether a release refuses the node only next to certain other nodes."""
-        return self.is_transposed or bool(self.as_scalar)
+        return self.is_transposed or bool(self.as_scalar) or bool(self.float8_fusion)
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -110,12 +111,21 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
             yield from node.all_nodes()
 
 
+class InterfaceValue(msgspec.Struct, frozen=True):
+    """One input or output of a model."""
+
+    kind: Literal["input", "output"]
+    name: str
+    type: str  # as ONNX Runtime spells it; "" if it is unknown
+
+
 class TypedModel(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Nodes of a model with their types, and its imported opsets. They do not depend on the runtime release."""
 
     ir_version: int
     opsets: dict[str, int]  # needed, also by local functions; default domain "ai.onnx"
     nodes: tuple[TypedNode, ...]
+    interface: tuple[InterfaceValue, ...] = ()  # without inputs that have a default
 
     def all_nodes(self) -> Iterator[TypedNode]:
         """Yield all nodes of the model, including those of subgraphs and called local functions."""
@@ -168,6 +178,8 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
     ir_too_new: bool
     opsets_too_new: tuple[str, ...]  # domains
     found: tuple[NodeProblem, ...]
+    refused_interface: tuple[InterfaceValue, ...] = ()  # inputs and outputs with types that the release refuses
+    is_doubtful: bool = False  # the file has a fault because of which the release may refuse it
 
     @property
     def refused(self) -> RefusedOperations:
@@ -178,9 +190,10 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
     @property
     def verdict(self) -> LoadVerdict:
         """Predicted outcome of loading the model: `refused` if a problem is certain, `unknown` if one is possible."""
-        if self.ir_too_new or self.opsets_too_new or any(problem.miss for problem in self.found):
+        is_refused = self.ir_too_new or self.opsets_too_new or self.refused_interface
+        if is_refused or any(problem.miss for problem in self.found):
             return "refused"
-        return "unknown" if self.found else "loads"
+        return "unknown" if self.found or self.is_doubtful else "loads"
 
 
 class OpsetChange(msgspec.Struct, frozen=True):

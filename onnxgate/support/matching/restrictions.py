@@ -53,6 +53,7 @@ LOCALE_RESTRICTIONS = (
     ),
 )
 """Operators and releases with which a model loads only if a specific locale is installed on the machine."""
+LOCALE_OPERATORS = frozenset(name for restriction in LOCALE_RESTRICTIONS for name in restriction.operators)
 
 
 _SCALED = ("Resize", "Upsample")
@@ -88,6 +89,13 @@ stored, computed and replaceable dividends, run on 1.18.1, 1.24.4 and 1.31.1.
 DIVISION_SIGNAL = "SIGFPE"
 """Signal with which older releases end if they divide an integer by 0."""
 _OF_AXIS, _OF_AXIS_SINCE = ("ArgMax", "ArgMin"), 11
+_IMAGE_RANK = 4
+"""Rank that ONNX Runtime 1.16 requires of both inputs of GridSample.
+
+Source: models with inputs of rank 2 to 6 and of unknown rank in opset 16, loaded on 34 releases from 1.16.0 to 1.32.0.
+"""
+_FLOAT8_PRODUCTS = 21
+"""First opset in which the schema of QLinearMatMul allows float8."""
 
 
 def find_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:
@@ -142,9 +150,22 @@ def _find_shape_restriction(
     if operation.traits.as_scalar and is_release_within(release, "1.18.0", "1.22.1"):
         problem = f"`{name}` without `axes` and with an unknown size is taken for a scalar, and then "
         return SupportGap("attribute-unsupported", problem + operation.traits.as_scalar, about="omitted axes")
-    if operation.traits.is_transposed and is_release_within(release, "", "1.25.1"):
+    if operation.name == "GridSample" and rank not in (-1, _IMAGE_RANK) and is_release_within(release, "", "1.16.3"):
+        return SupportGap("attribute-unsupported", f"`{name}` requires inputs of {_IMAGE_RANK} axes", about="rank")
+    return None
+
+
+def find_fusion_gap(operation: Operation, since: int, release: str) -> SupportGap | None:
+    """Return why a release has no operator on the CPU for a node after it fused the node with its neighbors."""
+    traits, name = operation.traits, f"{operation.name}({since})"
+    if traits.is_transposed and is_release_within(release, "", "1.25.1"):
         problem = f"`{name}` of doubles is fused with `Transpose` into `com.microsoft.FusedMatMul`"
         return SupportGap("missing-kernel", problem, "has no kernel for it with doubles", "FusedMatMul")
+    if traits.float8_fusion and is_release_within(release, "", "1.31.1"):
+        fused = traits.float8_fusion
+        problem = f"`{name}` of dequantized float8 values is fused into `{fused}`, which does not accept float8"
+        has_type = fused == "QLinearMatMul" and operation.opset >= _FLOAT8_PRODUCTS
+        return SupportGap("missing-kernel" if has_type else "type-mismatch", problem, about="float8 fusion")
     return None
 
 
@@ -260,7 +281,8 @@ def eliminates(operation: Operation, since: int, release: str) -> bool:
 
 
 def is_unregistered_type(type_name: str, release: str) -> bool:
-    """Return whether a release does not support a data type at all, not even for constants."""
+    """Return whether a release does not support a data type at all, not even for constants or inside sequences."""
     return any(
-        type_name in types and is_release_within(release, first, last) for types, first, last in UNREGISTERED_TYPES
+        any(it in type_name for it in types) and is_release_within(release, first, last)
+        for types, first, last in UNREGISTERED_TYPES
     )

@@ -69,6 +69,20 @@ def test_details_share_engine_and_verb() -> None:
     )
 
 
+def test_each_of_several_engines_has_its_first_release() -> None:
+    """A release number alone would not tell which engine it belongs to; the field of the report is then empty."""
+    hits = [
+        hit("onnxruntime 1.17.3", "supports up to 20", works_since="1.18.0"),
+        hit("onnxruntime-web 1.20.1", "supports up to 20", works_since="1.21.0", works_until="1.19.0"),
+    ]
+    (finding,) = resolution.merge_runtimes(resolution.resolve_hits([judged(it) for it in hits]), KNOWN)
+
+    assert finding.message.endswith(
+        "(last worked on onnxruntime-web 1.19.0; works again since onnxruntime 1.18.0 and onnxruntime-web 1.21.0)"
+    )
+    assert (finding.works_since, finding.works_until) == ("", "")
+
+
 def test_several_runtimes_take_a_plural_verb() -> None:
     """A detail is written in the singular; for several runtimes its verb is converted to the plural."""
     message = only_message(

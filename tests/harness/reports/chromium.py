@@ -17,8 +17,9 @@ from typing import Any
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
-    *("--disable-default-apps", "--remote-debugging-pipe"),
+    *("--disable-default-apps", "--remote-debugging-pipe", "--disable-ipc-flooding-protection"),
 )
+"""Flags of the browser. Without the last one, it ignores changes of the address after 200 in ten seconds."""
 PATIENCE_S = 60
 STARTER = """
 import fcntl, os, sys

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx.parser
 import pytest
 
@@ -13,13 +15,12 @@ from onnxgate.support.matching.type_inference import infer_model_types
 from tests.harness.release_differences import NAMED, node
 
 
-def prediction(text: str, release: str) -> Prediction:
+def prediction(text: str, release: str, providers: Sequence[str] = ()) -> Prediction:
     """Return the predicted verdict of a release."""
     known = limits.get_limits(release)
     assert known is not None
-    return predict(
-        infer_model_types(ModelView(onnx.parser.parse_model(text))), operators.get_implementation(release), known
-    )
+    model = infer_model_types(ModelView(onnx.parser.parse_model(text)))
+    return predict(model, operators.get_implementation(release), known, providers)
 
 
 @pytest.mark.parametrize(("model", "release", "expected"), NAMED)

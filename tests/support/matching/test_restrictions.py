@@ -119,6 +119,55 @@ def test_double_products_with_transposed_inputs(nodes: str, expected: str) -> No
     assert [expected, "loads"] == [verdict(17, body, release) for release in ("1.25.1", "1.26.0")]
 
 
+_FLOAT8 = (
+    "float8e4m3fn[4, 4] a, float8e4m3fn[4, 4] b, float s, float8e4m3fn z, float[4] v, float8e4m3fn[4] w, float[4] k"
+)
+_READ = "c = DequantizeLinear (a, s, z) d = DequantizeLinear (b, s, z) "
+
+
+@pytest.mark.parametrize(
+    ("nodes", "returns", "expected"),
+    [
+        (_READ + "y = Gemm (c, d)", "float y", "refused"),
+        (_READ + "t = MatMul (c, d) y = Relu (t)", "float y", "refused"),
+        (_READ + "t = MatMul (c, d) y = Add (t, k)", "float y", "loads"),  # it is fused with Add before
+        (_READ + "t = MatMul (c, d) u = Relu (t) y = QuantizeLinear (u, s, z)", "float8e4m3fn y", "loads"),
+        (_READ + "y = Gemm (c, d, k)", "float y", "loads"),
+        (_READ + "y = Add (c, d)", "float y", "loads"),
+        (_READ + "t = Add (c, d) y = QuantizeLinear (t, s, z)", "float8e4m3fn y", "refused"),
+        (_READ + "t = Add (c, d) y = QuantizeLinear (t, s, z)", "float8e4m3fn y, float t", "loads"),
+        (_READ + "t = Concat <axis = 0> (c, d, c) y = QuantizeLinear (t, s, z)", "float8e4m3fn y", "refused"),
+        (_READ + "t = Sigmoid (c) y = QuantizeLinear (t, s, z)", "float8e4m3fn y", "refused"),
+        (_READ + "t = Tanh (c) y = QuantizeLinear (t, s, z)", "float8e4m3fn y", "loads"),
+        (_READ + "e = DequantizeLinear <axis = 1> (b, v, w) y = Gemm (c, e)", "float y", "refused"),
+        (_READ + "e = DequantizeLinear <axis = 1> (a, v, w) y = Gemm (e, d)", "float y", "loads"),
+    ],
+)
+def test_fused_products_of_float8_values(nodes: str, returns: str, expected: str) -> None:
+    """Releases up to 1.31 fuse nodes of dequantized values into quantized operators that do not accept float8."""
+    body = f"({_FLOAT8}) => ({returns}) {{ {nodes} }}"
+
+    assert [expected, "loads"] == [verdict(19, body, release) for release in ("1.31.0", "1.32.0")]
+
+
+def test_only_the_cpu_provider_fuses_float8_values() -> None:
+    """With another provider, the nodes may run as they are."""
+    text = f'<ir_version: 8, opset_import: ["" : 19]> g ({_FLOAT8}) => (float y) {{ {_READ} y = Gemm (c, d) }}'
+    verdicts = [prediction(text, "1.31.1", providers).verdict for providers in ((), ("CUDAExecutionProvider",))]
+
+    assert verdicts == ["refused", "loads"]
+
+
+@pytest.mark.parametrize(
+    ("grid", "expected"), [("float[1, 2, 2, 2, 3]", "refused"), ("float[1, 2, 2, 2]", "loads"), ("float[]", "loads")]
+)
+def test_old_releases_sample_images_only(grid: str, expected: str) -> None:
+    """ONNX Runtime 1.16 accepts only grids of 4 axes, also in opsets whose definition allows more."""
+    body = f"(float[] x, {grid} g) => (float[] y) {{ y = GridSample (x, g) }}"
+
+    assert [expected, "loads"] == [verdict(16, body, release) for release in ("1.16.3", "1.17.0")]
+
+
 def test_the_first_attribute_is_the_value_of_a_constant() -> None:
     """ONNX Runtime reads the first attribute of Constant by its type and ignores names and other attributes."""
     usable = "(float[1] x) => (float[1] y) { c = Constant <value_ints = 1.0, unknown = 1> () y = Add (x, c) }"

@@ -1,0 +1,127 @@
+"""Support of one operator: which releases implement it, as `onnxgate support` shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onnxgate.api.errors import ArgumentError, raise_argument_errors
+from onnxgate.support.answers import OperatorSupport, SupportSpan, VersionSupport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_DOMAIN = "ai.onnx"
+
+
+class Support(msgspec.Struct, frozen=True, kw_only=True):
+    """Which releases support an operator. `str` returns the answer as a sentence."""
+
+    engine: str  # name of the engine, such as "onnxruntime"
+    domain: str  # "ai.onnx" for the default domain
+    operator: str  # name of the operator
+    releases: tuple[str, ...]  # the releases that were asked about, in ascending order
+    spans: tuple[SupportSpan, ...]  # how these releases run the operator at their best opset; ascending
+    versions: tuple[VersionSupport, ...]  # support of each version of the operator, and of each type; ascending
+    summary: str  # the answer as a sentence
+
+    @property
+    def supported(self) -> tuple[str, ...]:
+        """The releases that support the operator."""
+        return tuple(
+            release
+            for span in self.spans
+            if span.way not in ("none", "unknown")
+            for release in self.releases[self.releases.index(span.since) : self.releases.index(span.until) + 1]
+        )
+
+    @property
+    def is_supported_by_all(self) -> bool:
+        """Whether all releases support the operator."""
+        return self.supported == self.releases
+
+    @property
+    def since(self) -> str:
+        """First release of the newest range that supports the operator; "" if no release does."""
+        ranges = self._find_ranges()
+        return ranges[-1][0] if ranges else ""
+
+    @property
+    def until(self) -> str:
+        """Last release that supports the operator; "" if no release does."""
+        ranges = self._find_ranges()
+        return ranges[-1][-1] if ranges else ""
+
+    def _find_ranges(self) -> list[list[str]]:
+        """Return each range of consecutive releases that support the operator."""
+        supported, ranges = set(self.supported), [list[str]()]
+        for release in self.releases:
+            if release in supported:
+                ranges[-1].append(release)
+            elif ranges[-1]:
+                ranges.append([])
+        return [found for found in ranges if found]
+
+    def __str__(self) -> str:
+        return self.summary
+
+    def __repr__(self) -> str:
+        name = self.operator if self.domain == DEFAULT_DOMAIN else f"{self.domain}.{self.operator}"
+        return f"<Support of {name} by {self.engine}: since={self.since!r}, until={self.until!r}>"
+
+
+def support(
+    operator: str,
+    *,
+    types: str | Mapping[str, str] = "",
+    opset: int | None = None,
+    domain: str | None = None,
+    requirement: str = "onnxruntime",
+) -> Support:
+    """
+    Return which releases support an operator, as `onnxgate support` does.
+
+    `types` is an element type such as `float16`, or a mapping from type parameters to types, such as
+    `{"T1": "float16"}`. Without `domain`, it is `ai.onnx` if this domain has the operator. `opset` is an opset of
+    `domain`, or of `ai.onnx` if no domain is given; an operator of another domain is then described at its best opset.
+    `requirement` selects releases, as in `onnxruntime>=1.18`.
+
+    Raises:
+        ArgumentError: a name, opset or requirement is not known, or the table of the engine contains no operators.
+    """
+    from onnxgate.commands.support import answer_about_operator
+    from onnxgate.formats.operator_support import Scope, find_best_spans
+    from onnxgate.support.limits import list_table_engines
+
+    label = operator if domain is None else f"{domain or DEFAULT_DOMAIN}.{operator}"
+    named = {"": types} if isinstance(types, str) else types
+    pairs = [f"{parameter}={kind}".removeprefix("=") for parameter, kind in named.items() if kind]
+    is_engine = requirement in list_table_engines()
+    with raise_argument_errors():
+        answer = answer_about_operator(
+            label,
+            None if is_engine else requirement,
+            engine=requirement if is_engine else "",
+            types=pairs,
+            opset=opset,
+        )
+    found = _select_domain(label, answer.operators)
+    best = found.versions[0].spans if len(found.versions) == 1 else tuple(find_best_spans(found, answer.releases))
+    return Support(
+        engine=found.engine,
+        domain=found.domain,
+        operator=found.operator,
+        releases=answer.releases,
+        spans=best,
+        versions=found.versions,
+        summary=Scope(answer).summarize(found),
+    )
+
+
+def _select_domain(label: str, operators: tuple[OperatorSupport, ...]) -> OperatorSupport:
+    default = next((it for it in operators if it.domain == DEFAULT_DOMAIN), None)
+    if default is None and len(operators) > 1:
+        domains = " and ".join(f"`{it.domain}`" for it in operators)
+        raise ArgumentError(f"`{label}` exists in {domains}; pass `domain`")
+    return default or operators[0]

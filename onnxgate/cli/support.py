@@ -1,0 +1,126 @@
+"""`onnxgate support`: shows which releases support an operator, and what a release supports."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import click
+
+from onnxgate.cli.shared.options import (
+    ANSWER_FORMATS,
+    CommonOptions,
+    common_options_without,
+    name_formats,
+    output_option,
+)
+from onnxgate.cli.shared.outputs import parse_outputs, write_answer
+from onnxgate.commands import support
+from onnxgate.core.errors import UsageError
+from onnxgate.formats import support_answer
+from onnxgate.support.answers import SupportAnswer
+
+NEWEST = "newest"
+
+
+@click.command("support")
+@click.argument("operator", required=False, default="")
+@click.option(
+    "--opset",
+    is_flag=False,
+    flag_value=NEWEST,
+    metavar="[N]",
+    help="Ask about opset N of ai.onnx, or of the operator's domain. Without N, show the newest opsets that all "
+    "releases accept.",
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="[PARAMETER=]TYPE",
+    help="Type of an input or output, such as `float16`, or `T2=int64` for a type parameter. Repeatable.",
+)
+@click.option(
+    "--runtime",
+    metavar="REQUIREMENT",
+    help="Ask only about releases that match REQUIREMENT, such as 'onnxruntime>=1.18'.",
+)
+@click.option(
+    "--diff", nargs=2, metavar="OLDER NEWER", help="Show the differences between two releases, such as `1.17.1 1.18.0`."
+)
+@click.option(
+    "--engine", default="", metavar="NAME", help="Inference engine (default: the one in --runtime, or onnxruntime)."
+)
+@click.option(
+    "--provider",
+    default="CPUExecutionProvider",
+    show_default=True,
+    metavar="NAME",
+    help="Execution provider whose kernels count.",
+)
+@output_option(name_formats(ANSWER_FORMATS))
+@common_options_without("directory", "config", "offline", "jobs", "fail_on", "no_ignores")
+def command(
+    operator: str,
+    opset: str | None,
+    types: tuple[str, ...],
+    runtime: str | None,
+    diff: tuple[str, str] | None,
+    engine: str,
+    provider: str,
+    outputs: tuple[str, ...],
+    options: CommonOptions,
+) -> int:
+    """Show which releases support an operator, or what a release supports.
+
+    OPERATOR is a name such as `Gelu`, or with its domain, `com.microsoft.Gelu`. The answer comes from tables of kernels
+    and schemas; nothing is installed or run.
+
+    Exit status: 0 answered, also if the answer is no; 2 usage error, such as an unknown name; 3 not known.
+    """
+    sinks = parse_outputs(outputs, ANSWER_FORMATS)
+    answer = _ask(operator, opset, types, runtime, diff, engine, provider)
+    write_answer(
+        sinks,
+        answer,
+        partial(support_answer.format_text, answer, quiet=options.quiet, verbose=options.verbose),
+        partial(support_answer.format_markdown, answer),
+    )
+    return 0
+
+
+def _ask(
+    operator: str,
+    opset: str | None,
+    types: tuple[str, ...],
+    runtime: str | None,
+    diff: tuple[str, str] | None,
+    engine: str,
+    provider: str,
+) -> SupportAnswer:
+    if diff is not None:
+        if runtime is not None or opset or types:
+            raise UsageError("`--diff` cannot be combined with `--runtime`, `--opset` or `--type`")
+        return support.answer_about_difference(*diff, operator, engine=engine)
+    if operator:
+        if opset == NEWEST:
+            raise UsageError("`--opset` requires a number with an operator", hint="for example `--opset 20`")
+        number = _parse_opset(opset) if opset is not None else None
+        return support.answer_about_operator(
+            operator, runtime, engine=engine, provider=provider, types=types, opset=number
+        )
+    if types:
+        raise UsageError("`--type` requires an operator", hint="for example `onnxgate support Gelu --type float16`")
+    if opset is not None:
+        if opset != NEWEST:
+            return support.answer_about_releases(runtime, engine=engine, opset=_parse_opset(opset))
+        return support.answer_about_newest_versions(runtime, engine=engine)
+    if runtime is None and not engine:
+        hint = "for example `onnxgate support Gelu` or `onnxgate support --runtime 'onnxruntime==1.18.1'`"
+        raise UsageError("name an operator or releases", hint=hint)
+    return support.answer_about_releases(runtime, engine=engine)
+
+
+def _parse_opset(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise UsageError(f"`--opset` must be a number, got `{text}`", hint="for example `--opset 20`")
+    return int(text)

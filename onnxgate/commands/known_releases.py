@@ -1,0 +1,44 @@
+"""Select releases with support data by a requirement such as `onnxruntime>=1.18`."""
+
+from __future__ import annotations
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from onnxgate import __version__
+from onnxgate.core.errors import UsageError
+from onnxgate.core.text import join_quoted
+from onnxgate.project.engines import is_misspelled, suggest_requirement
+from onnxgate.support import limits
+
+
+def find_known_releases(requirement: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return an engine and its releases that have support data and match the requirement, in ascending order.
+
+    Without a requirement, these are all releases of ONNX Runtime.
+
+    Raises:
+        UsageError: the requirement is not valid, the engine has no support data, or no known release matches.
+    """
+    default = limits.load_limit_table().engine
+    if requirement is not None and (meant := suggest_requirement(requirement)):
+        raise UsageError(f"`{requirement}` is not a valid requirement", hint=f"did you mean `{meant}`?")
+    try:
+        parsed = Requirement(default if requirement is None else requirement)
+    except InvalidRequirement as error:
+        hint = "for example `onnxruntime>=1.18,<1.32`"
+        raise UsageError(f"`{requirement}` is not a valid requirement", hint=hint) from error
+    engine, engines = canonicalize_name(parsed.name), limits.list_table_engines()
+    if engine not in engines:
+        message = f"onnxgate has no support data for `{parsed.name}`"
+        if meant := next((name for name in engines if is_misspelled(engine, name)), ""):
+            raise UsageError(message, hint=f"did you mean `{meant}{parsed.specifier}`?")
+        raise UsageError(message, hint=f"engines with support data: {join_quoted(engines)}")
+    releases = limits.load_limit_table(engine).releases
+    fitting = tuple(release for release in releases if parsed.specifier.contains(release))
+    if not fitting:
+        first, *_, last = releases
+        known = f"onnxgate {__version__} has support data for {engine} {first}–{last}"
+        hint = f"{known}; for newer releases, update onnxgate or use a config (`onnxgate init`)"
+        raise UsageError(f"no known release matches `{requirement}`", hint=hint)
+    return engine, fitting

@@ -1,0 +1,343 @@
+"""Answer questions about support, as `onnxgate support` does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from onnxgate.commands.known_releases import find_known_releases
+from onnxgate.core.errors import OnnxgateError, UsageError
+from onnxgate.core.text import join_quoted, suggest_spelling
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, INTERNAL_DOMAINS
+from onnxgate.project.engines import is_misspelled
+from onnxgate.support.answers import (
+    OperatorSupport,
+    ReleaseDifference,
+    ReleaseSupport,
+    Source,
+    SupportAnswer,
+    SupportSpan,
+)
+from onnxgate.support.changes import list_changes, list_operators_by_label
+from onnxgate.support.limits import get_limits, list_table_engines, load_limit_table
+from onnxgate.support.matching.kernels import CPU_PROVIDER
+from onnxgate.support.operators import get_implementation, list_known_releases, load_shipped_table
+from onnxgate.support.queries import describe_operator, find_newest_versions, list_operators
+
+_ALIASES = {
+    "float32": "float",
+    "fp32": "float",
+    "float64": "double",
+    "fp64": "double",
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "str": "string",
+    "boolean": "bool",
+    "int": "int32",
+    "long": "int64",
+}
+"""Names of element types in other libraries, and the names in ONNX Runtime."""
+_PROVIDER = re.compile(r"[A-Za-z][A-Za-z0-9]*ExecutionProvider")
+
+
+def answer_about_operator(
+    label: str,
+    requirement: str | None = None,
+    *,
+    engine: str = "",
+    provider: str = CPU_PROVIDER,
+    types: Sequence[str] = (),
+    opset: int | None = None,
+) -> SupportAnswer:
+    """Return which releases support an operator, such as `Gelu` or `com.microsoft.Gelu`.
+
+    `types` are texts such as `float16` or `T1=float16`.
+
+    Raises:
+        UsageError: a name or the requirement is not valid or not known.
+        OnnxgateError: the kernels of the execution provider are not known.
+    """
+    engine, matching = _select_releases(requirement, engine)
+    known = list_known_releases(engine)
+    if not known:
+        raise OnnxgateError(f"the operators of {engine} are not known, only its versions")
+    _check_provider(engine, provider)
+    releases = tuple(release for release in known if release in matching)
+    if not releases:
+        hint = f"kernels are known for {engine} {known[0]}–{known[-1]}"
+        raise UsageError(f"the operators of the releases that match `{requirement}` are not known", hint=hint)
+    domain, name = _resolve_operator(label, engine)
+    fixed = _parse_types(types)
+    operators = describe_operator(name, domain=domain, engine=engine, provider=provider, types=fixed, opset=opset)
+    if domain is None and opset is not None:  # of ai.onnx, unless another domain accepts it as well
+        operators = tuple(
+            row
+            for it in operators
+            for row in (
+                (it,)
+                if it.domain == DEFAULT_DOMAIN or any(_accepts(release, engine, it, opset) for release in known)
+                else describe_operator(name, domain=it.domain, engine=engine, provider=provider, types=fixed)
+            )
+        )
+    if not operators or (opset is not None and domain is None and not _exists_at(name, engine, opset)):
+        _explain_missing_version(label, domain, name, engine, fixed, opset)
+    others = tuple(
+        row
+        for it in operators
+        if opset is not None and not it.is_supported
+        for row in describe_operator(name, domain=it.domain, engine=engine, provider=provider, types=fixed)
+    )
+    clipped = tuple(_clip_operator(operator, known, releases) for operator in operators)
+    answer = SupportAnswer(
+        engine=engine,
+        requirement=requirement or "",
+        releases=releases,
+        operators=clipped,
+        other_opsets=tuple(_clip_operator(operator, known, releases) for operator in others),
+    )
+    return _add_sources(answer)
+
+
+def answer_about_releases(requirement: str | None, *, engine: str = "", opset: int | None = None) -> SupportAnswer:
+    """Return what each release that matches a requirement accepts; `opset` is an opset of ai.onnx in question.
+
+    Raises:
+        UsageError: the requirement is not valid, or no known release matches.
+    """
+    engine, releases = _select_releases(requirement, engine)
+    described = tuple(_describe_release(release, engine) for release in releases)
+    return _add_sources(
+        SupportAnswer(engine=engine, requirement=requirement or "", releases=releases, opset=opset, described=described)
+    )
+
+
+def answer_about_newest_versions(requirement: str | None, *, engine: str = "") -> SupportAnswer:
+    """Return the newest IR version and opsets that all releases that match a requirement accept.
+
+    Raises:
+        UsageError: the requirement is not valid, or no known release matches.
+    """
+    engine, releases = _select_releases(requirement, engine)
+    newest = find_newest_versions(releases, engine)
+    return replace(answer_about_releases(requirement, engine=engine), newest=newest)
+
+
+def answer_about_difference(older: str, newer: str, label: str = "", *, engine: str = "") -> SupportAnswer:
+    """Return how two releases differ, or how an operator differs in them.
+
+    Raises:
+        UsageError: a release or the operator is not known.
+    """
+    engine, _ = _select_releases(None, engine)
+    known = list_known_releases(engine)
+    operators = []
+    for release in (older, newer):
+        implementation = get_implementation(release, engine)
+        if implementation is None:
+            raise _unknown_release(release, engine, known)
+        labels = list_operators_by_label(implementation).items()
+        operators.append({it: operator for it, operator in labels if operator.domain not in INTERNAL_DOMAINS})
+    if label:
+        domain, name = _resolve_operator(label, engine)
+        suffix = f"{domain}.{name}" if domain not in (None, DEFAULT_DOMAIN) else name
+        operators = [
+            {key: it for key, it in found.items() if key == suffix or (domain is None and it.name == name)}
+            for found in operators
+        ]
+    changes = list_changes(*operators)
+    difference = ReleaseDifference(_describe_release(older, engine), _describe_release(newer, engine), changes)
+    answer = SupportAnswer(engine=engine, requirement="", releases=(older, newer), difference=difference)
+    return _add_sources(answer)
+
+
+def _accepts(release: str, engine: str, operator: OperatorSupport, opset: int) -> bool:
+    """Return whether a release accepts an opset of the operator's domain."""
+    limits = get_limits(release, engine)
+    return limits is None or opset <= limits.opsets.get(operator.domain, opset)
+
+
+def _exists_at(name: str, engine: str, opset: int) -> bool:
+    """Return whether an operator has a version at an opset of ai.onnx, or exists only in other domains."""
+    found = describe_operator(name, engine=engine)
+    standard = [it for it in found if it.domain == DEFAULT_DOMAIN]
+    return not standard or standard[0].versions[0].version <= opset
+
+
+def _select_releases(requirement: str | None, engine: str) -> tuple[str, tuple[str, ...]]:
+    """Return the engine and its known releases that match the requirement; all of them if there is none."""
+    engines = list_table_engines()
+    named = canonicalize_name(engine) if engine else ""
+    if named and named not in engines:
+        near = next((name for name in engines if is_misspelled(named, name)), "")
+        meant = f"; did you mean `{near}`?" if near else ""
+        raise UsageError(
+            f"onnxgate has no support table for `{engine}`{meant}", hint=f"engines with a table: {join_quoted(engines)}"
+        )
+    found, releases = find_known_releases(named or None if requirement is None else requirement)
+    if named and found != named:
+        raise UsageError(f"`--runtime` is about {found}, but `--engine` is {named}", hint="omit `--engine`")
+    return found, releases
+
+
+def _unknown_release(release: str, engine: str, known: Sequence[str]) -> UsageError:
+    measured = load_limit_table(engine).releases
+    text = f"the operators of {engine} {release} are not known"
+    if release in measured:
+        return UsageError(text, hint=f"kernels are known for {known[0]}–{known[-1]}; of older releases, only versions")
+    try:
+        minor = f"{'.'.join(str(Version(release)).split('.')[:2])}."
+    except InvalidVersion:
+        minor = "?"
+    near = [it for it in known if it.startswith(minor)]
+    listed = ", ".join(near) if near else f"{known[0]}–{known[-1]}"
+    return UsageError(text, hint=f"known releases{f' of {minor[:-1]}' if near else ''}: {listed}")
+
+
+def _check_provider(engine: str, provider: str) -> None:
+    if provider == CPU_PROVIDER:
+        return
+    if provider.lower() in ("cpu", CPU_PROVIDER.lower()):
+        raise UsageError(f"unknown execution provider `{provider}`; did you mean `{CPU_PROVIDER}`?")
+    if not _PROVIDER.fullmatch(provider):
+        hint = "the names end with `ExecutionProvider`, such as `CUDAExecutionProvider`"
+        raise UsageError(f"unknown execution provider `{provider}`", hint=hint)
+    raise OnnxgateError(
+        f"the kernels of `{provider}` are not known: the table of {engine} was read from CPU packages",
+        hint="operators that a provider does not support run on the CPU; omit `--provider` to ask whether a model "
+        "loads, or run `onnxgate check` with a target that has `providers` and `python`",
+    )
+
+
+def _resolve_operator(label: str, engine: str) -> tuple[str | None, str]:
+    """Return the domain of an operator, None if the label names none, and its name.
+
+    Raises:
+        UsageError: no release has the operator.
+    """
+    table = load_shipped_table(engine).operators
+    domain, _, name = label.replace("::", ".").rpartition(".")
+    if domain and domain not in table:
+        raise UsageError(
+            f"no known release of {engine} has the domain `{domain}`{suggest_spelling(domain, table)}",
+            hint=f"domains: {', '.join(it for it in table if it not in INTERNAL_DOMAINS)}",
+        )
+    domains = [domain] if domain else list(table)
+    if any(name in table[it] for it in domains):
+        return domain or None, name
+    names = {it for domain_name, it in list_operators(engine) if domain_name in domains}
+    elsewhere = [it for it in table if name in table[it]]
+    hint = f"it exists in {', '.join(elsewhere)}" if elsewhere else None
+    near = "" if hint else suggest_spelling(name, sorted(names))
+    raise UsageError(f"no known release of {engine} has an operator `{label}`{near}", hint=hint)
+
+
+def _parse_types(texts: Iterable[str]) -> dict[str, str]:
+    """Return the types of `--type` by parameter; the parameter is "" if it is not named."""
+    types: dict[str, str] = {}
+    for text in texts:
+        parameter, _, spelled = text.rpartition("=")
+        if parameter in types:
+            again = f"parameter `{parameter}`" if parameter else "a type without a parameter"
+            raise UsageError(f"`--type` is given twice for {again}", hint="name the parameters: `--type T1=float16`")
+        types[parameter] = _parse_type(spelled)
+    return types
+
+
+def _parse_type(spelled: str) -> str:
+    names = [element.name for element in ELEMENT_TYPES.values()]
+    text = spelled.strip()
+    if text.startswith(("seq(", "optional(")) and text.endswith(")"):
+        kind, _, inner = text.partition("(")
+        return f"{kind}({_parse_type(inner[:-1])})"
+    if text.startswith(("map(", "sparse_tensor(")):
+        return text
+    element = text.removeprefix("tensor(").removesuffix(")") if text.startswith("tensor(") else text
+    element = _ALIASES.get(element.lower(), element)
+    if element not in names:
+        raise UsageError(
+            f"unknown type `{spelled}`{suggest_spelling(element, (*names, *_ALIASES))}",
+            hint=f"types: {', '.join(names)}",
+        )
+    return f"tensor({element})"
+
+
+def _explain_missing_version(
+    label: str, domain: str | None, name: str, engine: str, types: Mapping[str, str], opset: int | None
+) -> None:
+    """Raise the error for a question that concerns no version of an operator."""
+    found = describe_operator(name, domain=domain, engine=engine)
+    if opset is not None and opset < (first := found[0].versions[0].version):
+        raise UsageError(f"`{label}` does not exist in opset {opset}", hint=f"it exists since opset {first}")
+    parameters = list(dict.fromkeys(it.parameter for row in found for version in row.versions for it in version.types))
+    wrong = next((it for it in types if it and it not in parameters), "")
+    near = suggest_spelling(wrong, parameters)
+    raise UsageError(
+        f"`{label}` has no type parameter `{wrong}`{near}", hint=f"its type parameters: {', '.join(parameters)}"
+    )
+
+
+def _clip_operator(operator: OperatorSupport, known: Sequence[str], releases: Sequence[str]) -> OperatorSupport:
+    """Return the support of an operator on only some of the known releases."""
+    if len(known) == len(releases):
+        return operator
+    versions = tuple(
+        replace(
+            version,
+            spans=_clip_spans(version.spans, known, releases),
+            types=tuple(replace(it, spans=_clip_spans(it.spans, known, releases)) for it in version.types),
+        )
+        for version in operator.versions
+    )
+    return replace(operator, versions=versions)
+
+
+def _clip_spans(spans: Iterable[SupportSpan], known: Sequence[str], releases: Sequence[str]) -> tuple[SupportSpan, ...]:
+    clipped = []
+    for span in spans:
+        inside = [it for it in known[known.index(span.since) : known.index(span.until) + 1] if it in releases]
+        if inside:
+            clipped.append(replace(span, since=inside[0], until=inside[-1]))
+    return tuple(clipped)
+
+
+def _describe_release(release: str, engine: str) -> ReleaseSupport:
+    limits, implementation = get_limits(release, engine), get_implementation(release, engine)
+    assert limits is not None
+    operators = None
+    if implementation is not None:
+        operators = {
+            domain: count
+            for domain in implementation.domains()
+            if domain not in INTERNAL_DOMAINS
+            and (
+                count := sum(
+                    bool(operator and operator.kernels)
+                    for name in implementation.operators(domain)
+                    for operator in (implementation.operator(domain, name),)
+                )
+            )
+        }
+    layouts = limits.external_data
+    return ReleaseSupport(
+        release=release,
+        ir_version=limits.ir,
+        opsets=limits.opsets,
+        unreleased_opsets=limits.dev_opsets,
+        external_data=None if layouts is None else {it: getattr(layouts, it) for it in layouts.__struct_fields__},
+        operators=operators,
+    )
+
+
+def _add_sources(answer: SupportAnswer) -> SupportAnswer:
+    table = load_shipped_table(answer.engine)
+    sources = tuple(
+        Source(source.release, source.wheel, source.sha256)
+        for source in table.sources
+        if source.release in answer.releases
+    )
+    return replace(answer, platform=table.platform, sources=sources)

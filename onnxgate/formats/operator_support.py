@@ -1,0 +1,334 @@
+"""Describe the support of operators: one sentence for each operator, and tables of types, opsets and releases."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from onnxgate.core.text import join_phrases, join_quoted, pluralize
+from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.support.answers import (
+    OperatorSupport,
+    SupportAnswer,
+    SupportSpan,
+    SupportWay,
+    TypeSupport,
+    VersionSupport,
+)
+
+WAYS: dict[SupportWay, str] = {
+    "kernel": "kernel",
+    "function": "function body",
+    "cast": "casts to float",
+    "folded": "removed at load",
+    "unknown": "not known",
+    "none": "not supported",
+}
+"""How tables name each way in which releases run an operator."""
+_PHRASES: dict[SupportWay, str] = {
+    "kernel": "by a kernel",
+    "function": "by its function body",
+    "cast": "by a kernel between casts to float",
+    "folded": "by removing the node while loading",
+}
+_OLDEST_OPSET = 7
+"""Oldest opset that ONNX Runtime supports fully; older ones are listed only on request."""
+_MAX_CONTAINERS = 4
+"""Maximum number of sequence types, and of optional types, that a row lists unless all details are requested."""
+_TENSOR = re.compile(r"(?<![a-z_])tensor\(([a-z0-9]+)\)")
+
+
+class Table(NamedTuple):
+    """A table with a title; the texts of the last two columns are wrapped."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+class Page(NamedTuple):
+    """An answer without layout."""
+
+    sentences: list[str]
+    tables: list[Table]
+    advice: list[tuple[Literal["fix", "hint"], str]]
+    notes: list[str]
+
+
+def describe_operators(answer: SupportAnswer, *, verbose: bool) -> Page:
+    """Return the page about the operators in an answer; with `verbose`, with the types at all opsets."""
+    scope = Scope(answer)
+    sentences: list[str] = []
+    tables: list[Table] = []
+    for operator in answer.operators:
+        sentences.append(scope.summarize(operator))
+        tables += scope.make_tables(operator, verbose=verbose)
+    advice: list[tuple[Literal["fix", "hint"], str]] = []
+    advice += [("hint", text) for it in answer.other_opsets if (text := scope.suggest_opsets(it))]
+    if not verbose and any(len(operator.versions) > 1 for operator in answer.operators):
+        advice.append(("hint", "`-v` lists the types at all opsets; `--opset N` and `--type T` ask about one"))
+    return Page(sentences, tables, advice, list_notes(answer))
+
+
+class Scope:
+    """The releases that an answer is about, and how texts name ranges of them."""
+
+    def __init__(self, answer: SupportAnswer) -> None:
+        self._engine, self._releases, self._requirement = answer.engine, answer.releases, answer.requirement
+
+    def name_range(self, since: str, until: str) -> str:
+        """Return a range such as `1.18.0–1.21.1` or `since 1.18.0`."""
+        if until == self._releases[-1] and not self._requirement:
+            return f"since {since}"
+        if since == until:
+            return since
+        return f"{since}–{until}"
+
+    def name_ranges(self, spans: Sequence[SupportSpan]) -> str:
+        """Return consecutive spans as one range, and join the ranges: `1.17.0–1.17.3 and since 1.19.0`."""
+        ranges: list[tuple[str, str]] = []
+        for span in spans:
+            follows = ranges and self._releases.index(ranges[-1][1]) + 1 == self._releases.index(span.since)
+            if follows:
+                ranges[-1] = ranges[-1][0], span.until
+            else:
+                ranges.append((span.since, span.until))
+        return join_phrases([self.name_range(*it) for it in ranges])
+
+    def covers_all(self, spans: Sequence[SupportSpan]) -> bool:
+        """Return whether the spans contain all releases."""
+        count = sum(self._releases.index(it.until) - self._releases.index(it.since) + 1 for it in spans)
+        return count == len(self._releases)
+
+    @property
+    def all_releases(self) -> str:
+        """All releases in words, such as `all 34 known releases (1.16.0–1.32.0)`."""
+        first, last = self._releases[0], self._releases[-1]
+        if first == last:
+            return f"{self._engine} {first}"
+        matching = f" that match `{self._requirement}`" if self._requirement else ""
+        return f"all {len(self._releases)} known releases of {self._engine}{matching} ({first}–{last})"
+
+    def summarize(self, operator: OperatorSupport) -> str:
+        """Return the answer about an operator in one sentence."""
+        version = _find_focus(operator)
+        subject = f"`{_name_operator(operator)}`{_name_fixed_types(operator)}"
+        newest = self._judge(version.spans)
+        last = operator.versions[-1]
+        if len(operator.versions) == 1:
+            return f"{subject}{_name_at(version)} {newest}"
+        best = self._judge(find_best_spans(operator, self._releases))
+        end = f"; it is deprecated since opset {last.first_opset}" if last.deprecated else ""
+        supported = [it for it in operator.versions if _is_supported(it.spans)]
+        if not supported:
+            return f"{subject} {best}, at any opset{end}"
+        if best == newest:
+            opsets = _name_opset_range(supported[0].first_opset, supported[-1].last_opset)
+            return f"{subject} {newest}, at opset {opsets}{end}"
+        ways = {span.way for it in supported for span in it.spans if span.way != "none"}
+        if len(ways) == 1:
+            newest = self._locate([span for span in version.spans if span.way != "none"])
+        else:
+            newest = f"it {newest}"
+        return f"{subject} {best}; at opset {_name_opsets(version)}, {newest}{end}"
+
+    def suggest_opsets(self, operator: OperatorSupport) -> str:
+        """Return the opsets at which releases support an operator, in one sentence; "" if there are none."""
+        supported = [it for it in operator.versions if _is_supported(it.spans)]
+        if not supported:
+            return ""
+        opsets = _name_opset_range(supported[0].first_opset, supported[-1].last_opset)
+        best = self._judge(find_best_spans(operator, self._releases))
+        return f"at opset {opsets}, `{_name_operator(operator)}` {best}"
+
+    def _locate(self, spans: Sequence[SupportSpan]) -> str:
+        """Return the releases of spans in words, such as `since 1.18.0` or `only by 1.18.0–1.18.1`."""
+        if self.covers_all(spans):
+            return f"by {self.all_releases}"
+        ranges = self.name_ranges(spans)
+        return ranges if ranges.startswith("since") else f"by {ranges}"
+
+    def _judge(self, spans: Sequence[SupportSpan]) -> str:
+        """Return a verb phrase: which releases support something, and how."""
+        supported = [span for span in spans if _is_supported([span])]
+        unknown = [span for span in spans if span.way == "unknown"]
+        if not supported:
+            if unknown:
+                return f"may be supported: {unknown[-1].reason}"
+            reasons = {span.reason for span in spans}
+            reason = "".join(f": {it}" for it in reasons if it and len(reasons) == 1)
+            negated = self.all_releases.replace("all ", "any of the ", 1)
+            return f"is not supported by {negated}{reason}"
+        ways = list(dict.fromkeys(span.way for span in supported))
+        where = self.all_releases if self.covers_all(supported) else f"{self._engine} {self.name_ranges(supported)}"
+        is_since = where.startswith(f"{self._engine} since ")
+        verb = "is supported since " if is_since else "is supported by "
+        where = where.replace(f"{self._engine} since ", f"{self._engine} ", 1) if is_since else where
+        if len(ways) == 1:
+            condition = f" {supported[-1].reason}" if ways[0] == "folded" and supported[-1].reason else ""
+            return f"{verb}{where}, {_PHRASES[ways[0]]}{condition}"
+        by_way = [f"{_PHRASES[way]} {self._place(supported, way)}" for way in ways]
+        return f"{verb}{where}: {join_phrases(by_way)}"
+
+    def _place(self, spans: Sequence[SupportSpan], way: SupportWay) -> str:
+        ranges = self.name_ranges([span for span in spans if span.way == way])
+        return ranges if ranges.startswith("since") else f"on {ranges}"
+
+    def make_tables(self, operator: OperatorSupport, *, verbose: bool) -> Iterator[Table]:
+        """Yield the tables about an operator: types at the newest opset, refusals, and the other opsets."""
+        focus = _find_focus(operator)
+        label = _name_operator(operator)
+        shown = list(reversed(operator.versions)) if verbose else [focus]
+        for version in shown:
+            yield from self._make_version_tables(label, version, verbose=verbose)
+        others = [it for it in reversed(operator.versions) if it is not focus]
+        if not verbose:
+            others = [it for it in others if it.last_opset is None or it.last_opset >= _OLDEST_OPSET]
+        if others and not verbose:
+            rows = []
+            for cell, group in itertools.groupby(others, key=self._describe_version):
+                versions = list(group)
+                first, last = versions[-1].first_opset, versions[0].last_opset
+                rows.append((_name_opset_range(first, last), cell))
+            yield Table("other opsets", ("opset", "releases"), rows)
+
+    def _make_version_tables(self, label: str, version: VersionSupport, *, verbose: bool) -> Iterator[Table]:
+        counts = Counter(row.parameter for row in version.types)
+        free = [it for it in version.types if it.parameter not in version.fixed and counts[it.parameter] > 1]
+        if not version.fixed and not free:
+            free = list(version.types)
+        title = f"{label}{_name_at(version)}{' (deprecated)' if version.deprecated else ''}"
+        is_supported = any(span.way != "none" for span in version.spans)
+        has_conditions = any(span.reason for span in version.spans if span.way != "none")
+        if free and is_supported:
+            yield self._make_type_table(title, free, verbose=verbose, has_names=bool(version.fixed))
+            title = ""
+        if version.fixed or (verbose and len(version.spans) > 1) or has_conditions or not is_supported:
+            rows = [
+                (self.name_range(span.since, span.until), WAYS[span.way] + (f": {span.reason}" if span.reason else ""))
+                for span in _merge_spans(version.spans, with_reasons=True)
+            ]
+            yield Table(title, ("releases", "support"), rows)
+
+    def _describe_version(self, version: VersionSupport) -> str:
+        return f"{self._list_ways(version.spans)}{' (deprecated)' if version.deprecated else ''}"
+
+    def _make_type_table(self, title: str, types: Sequence[TypeSupport], *, verbose: bool, has_names: bool) -> Table:
+        """Return a table of types; types with the same releases share a row, and equal parameters share rows."""
+        cells: dict[str, dict[str, list[str]]] = {}  # parameter -> releases -> types
+        for row in types:
+            cells.setdefault(row.parameter, {}).setdefault(self._list_ways(row.spans), []).append(row.type)
+        parameters: dict[tuple[tuple[str, str], ...], list[str]] = {}
+        for parameter, groups in cells.items():
+            ordered = sorted(groups.items(), key=lambda group: group[0] == WAYS["none"])
+            key = tuple((_list_type_names(names, shorten=not verbose), releases) for releases, names in ordered)
+            parameters.setdefault(key, []).append(parameter)
+        if len(cells) == 1 and not has_names:
+            return Table(title, ("types", "releases"), [row for key in parameters for row in key])
+        rows = [
+            (", ".join(names) if not index else "", *row)
+            for key, names in parameters.items()
+            for index, row in enumerate(key)
+        ]
+        return Table(title, ("", "types", "releases"), rows)
+
+    def _list_ways(self, spans: Sequence[SupportSpan]) -> str:
+        """Return a cell such as `kernel since 1.18.0; function body 1.17.0–1.17.3`."""
+        spans = _merge_spans(spans, with_reasons=False)
+        parts = []
+        for way in WAYS:
+            own = [span for span in spans if span.way == way]
+            if own and way != "none":
+                everywhere = len(spans) == 1
+                ranges = "on all releases" if everywhere and len(self._releases) > 1 else self.name_ranges(own)
+                parts.append(f"{WAYS[way]} {ranges}")
+        return "; ".join(parts) or WAYS["none"]
+
+
+def _merge_spans(spans: Iterable[SupportSpan], *, with_reasons: bool) -> list[SupportSpan]:
+    """Join consecutive spans with the same way, and the same reason if this matters."""
+    merged: list[SupportSpan] = []
+    for _, group in itertools.groupby(spans, key=lambda it: (it.way, it.reason if with_reasons else "")):
+        members = list(group)
+        reason = members[-1].reason if with_reasons else ""
+        merged.append(SupportSpan(members[0].since, members[-1].until, members[0].way, reason))
+    return merged
+
+
+def _is_supported(spans: Iterable[SupportSpan]) -> bool:
+    return any(span.way not in ("none", "unknown") for span in spans)
+
+
+def _find_focus(operator: OperatorSupport) -> VersionSupport:
+    """Return the newest version that a release supports; the newest version if there is none."""
+    supported = [it for it in operator.versions if _is_supported(it.spans)]
+    return (supported or operator.versions)[-1]
+
+
+def find_best_spans(operator: OperatorSupport, releases: Sequence[str]) -> list[SupportSpan]:
+    """Return for each release the best way at any opset."""
+    ranks: list[SupportWay] = ["kernel", "function", "cast", "folded", "unknown", "none"]
+    best: dict[str, SupportSpan] = {}
+    for version in operator.versions:
+        for span in version.spans:
+            for release in releases[releases.index(span.since) : releases.index(span.until) + 1]:
+                before = best.get(release)
+                if before is None or ranks.index(span.way) < ranks.index(before.way):
+                    best[release] = SupportSpan(release, release, span.way, span.reason)
+    return _merge_spans([best[release] for release in releases], with_reasons=False)
+
+
+def _name_operator(operator: OperatorSupport) -> str:
+    return operator.operator if operator.domain == DEFAULT_DOMAIN else f"{operator.domain}.{operator.operator}"
+
+
+def _name_fixed_types(operator: OperatorSupport) -> str:
+    """Return the types in question, with their parameters if these are the same at all opsets."""
+    fixed = [version.fixed for version in operator.versions]
+    if not fixed[0]:
+        return ""
+    is_same = all(it == fixed[0] for it in fixed)
+    pairs = [f"{name}={_shorten(it)}" if is_same else _shorten(it) for name, it in fixed[-1].items()]
+    return f" with {join_quoted(pairs)}"
+
+
+def _name_opsets(version: VersionSupport) -> str:
+    return _name_opset_range(version.first_opset, version.last_opset)
+
+
+def _name_at(version: VersionSupport) -> str:
+    """Return ` at opset 20+`; "" for operators that exist in all opsets of their domain."""
+    is_everywhere = (version.first_opset, version.last_opset) == (1, None)
+    return "" if is_everywhere else f" at opset {_name_opsets(version)}"
+
+
+def _name_opset_range(first: int, last: int | None) -> str:
+    return f"{first}+" if last is None else str(first) if first == last else f"{first}–{last}"
+
+
+def _list_type_names(types: Sequence[str], *, shorten: bool) -> str:
+    """Return the names of types; with `shorten`, long lists of sequences and optionals are only counted."""
+    names = [_shorten(it) for it in types]
+    for kind, prefix in (("sequence", "seq("), ("optional", "optional(")):
+        own = [name for name in names if name.startswith(prefix)]
+        if shorten and len(own) > _MAX_CONTAINERS:
+            names = [*(name for name in names if name not in own), pluralize(len(own), f"{kind} type")]
+    return ", ".join(names)
+
+
+def _shorten(value_type: str) -> str:
+    """Return a type without `tensor(…)` around element types."""
+    return _TENSOR.sub(r"\1", value_type)
+
+
+def list_notes(answer: SupportAnswer) -> list[str]:
+    """Return what an answer rests on, and what is not known."""
+    first, last = answer.releases[0], answer.releases[-1]
+    ends = first if first == last else f"{pluralize(len(answer.releases), 'release')}, {first}–{last}"
+    return [
+        f"from the CPU packages of {answer.engine} ({ends}, {answer.platform}); attribute values, shapes and other "
+        "execution providers are not considered (`onnxgate check MODEL` considers them)"
+    ]

@@ -1,0 +1,182 @@
+"""`onnxgate support`. The ranges end before 1.33, so that the answers do not change with new releases."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from onnxgate.cli.support import command
+from onnxgate.core.errors import OnnxgateError, UsageError
+
+KNOWN = ("--runtime", "onnxruntime>=1.16,<1.33")
+
+
+def run(*arguments: str) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(command, list(arguments), standalone_mode=False)
+
+
+def first_sentence(*arguments: str) -> str:
+    """Return the answer of the command, which is its last line with `--quiet`."""
+    result = run(*arguments, "--quiet")
+
+    assert result.exception is None
+    assert result.return_value == 0
+    return result.output.strip()
+
+
+def answer(*arguments: str) -> dict[str, Any]:
+    """Return the JSON output."""
+    parsed: dict[str, Any] = json.loads(run(*arguments, "--output", "json").output)
+    return parsed
+
+
+def error_of(*arguments: str) -> tuple[str, str | None, int]:
+    """Return message, hint and exit status of the error that ends the command."""
+    error = run(*arguments).exception
+
+    assert isinstance(error, OnnxgateError)
+    return error.message, error.hint, error.exit_code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ("com.microsoft.Gelu", *KNOWN),
+            "`com.microsoft.Gelu` is supported by all 34 known releases of onnxruntime that match "
+            "`onnxruntime>=1.16,<1.33` (1.16.0–1.32.0), by a kernel",
+        ),
+        (
+            ("Attention", "--opset", "23", "--type", "T1=float16", "--runtime", "onnxruntime>=1.22,<1.26"),
+            "`Attention` with `T1=float16` at opset 23 is supported by onnxruntime 1.23.0–1.25.1, by a kernel",
+        ),
+        (
+            ("Where", "--type", "bool", *KNOWN),
+            "`Where` with `T=bool` is not supported by any of the 34 known releases of onnxruntime that match "
+            "`onnxruntime>=1.16,<1.33` (1.16.0–1.32.0), at any opset",
+        ),
+        (
+            ("Mish", "--type", "float", "--opset", "20", "--runtime", "onnxruntime==1.17.1"),
+            "`Mish` with `T=float` at opset 20 is supported by onnxruntime 1.17.1, by its function body",
+        ),
+        (
+            ("--opset", "20", *KNOWN),
+            "opset 20 is accepted by 1.17.0–1.32.0",
+        ),
+        (
+            ("--runtime", "onnxruntime>=1.18,<1.33", "--opset"),
+            "export at opset 21 and IR version 10: all 27 known releases of onnxruntime that match "
+            "`onnxruntime>=1.18,<1.33` (1.18.0–1.32.0) accept them",
+        ),
+        (
+            ("--runtime", "onnxruntime==1.17.1"),
+            "onnxruntime 1.17.1 accepts models up to IR version 9 and opset 20 of ai.onnx",
+        ),
+        (("--diff", "1.22.0", "1.22.1"), "from onnxruntime 1.22.0 to 1.22.1: no operator changed"),
+        (("--diff", "1.17.3", "1.18.0", "Gelu"), "from onnxruntime 1.17.3 to 1.18.0: 1 operator changed"),
+    ],
+)
+def test_the_first_sentence_is_the_answer(arguments: tuple[str, ...], expected: str) -> None:
+    """Each question is answered in one sentence per domain; "no" is an answer, too."""
+    assert first_sentence(*arguments).startswith(expected)
+
+
+def test_opset_is_of_ai_onnx() -> None:
+    """Operators of other domains are described at their own version."""
+    operators = answer("QuantizeLinear", "--opset", "17", "--type", "int16", *KNOWN)["operators"]
+
+    assert [(it["domain"], it["versions"][0]["fixed"]) for it in operators] == [
+        ("ai.onnx", {"T2": "tensor(int16)"}),
+        ("com.microsoft", {"T2": "tensor(int16)"}),
+    ]
+    assert [it["versions"][0]["spans"][-1]["way"] for it in operators] == ["none", "kernel"]
+
+
+def test_a_way_out_is_suggested() -> None:
+    """If no release supports the operator at the opset, a hint names the opsets at which releases do."""
+    assert "hint: at opset 10–21, `RoiAlign` is supported by all" in run("RoiAlign", "--opset", "22", *KNOWN).output
+
+
+def test_json_contains_what_the_answer_rests_on() -> None:
+    """Each release has its package with sha256; the types are complete."""
+    found = answer("Gelu", "--runtime", "onnxruntime==1.17.1")
+
+    assert found["releases"] == ["1.17.1"]
+    assert [(it["file"], len(it["sha256"])) for it in found["sources"]] == [
+        ("onnxruntime-1.17.1-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", 64)
+    ]
+    assert found["operators"][0]["versions"][0]["spans"] == [{"since": "1.17.1", "until": "1.17.1", "way": "function"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (("Gleu",), "no known release of onnxruntime has an operator `Gleu`; did you mean `Gelu`?", None),
+        (
+            ("com.microsft.Gelu",),
+            "no known release of onnxruntime has the domain `com.microsft`; did you mean `com.microsoft`?",
+            "domains: ai.onnx, ai.onnx.ml, com.microsoft",
+        ),
+        (
+            ("com.microsoft.Conv",),
+            "no known release of onnxruntime has an operator `com.microsoft.Conv`",
+            "it exists in ai.onnx, com.microsoft.nchwc, com.ms.internal.nhwc",
+        ),
+        (("Gelu", "--opset", "5"), "`Gelu` does not exist in opset 5", "it exists since opset 20"),
+        (("Gelu", "--opset", "x"), "`--opset` must be a number, got `x`", "for example `--opset 20`"),
+        (("Gelu", "--type", "Z=float"), "`Gelu` has no type parameter `Z`", "its type parameters: T"),
+        (
+            ("Gelu", "--type", "float", "--type", "double"),
+            "`--type` is given twice for a type without a parameter",
+            "name the parameters: `--type T1=float16`",
+        ),
+        (
+            ("Gelu", "--runtime", "onnxruntime==1.14.1"),
+            "the operators of the releases that match `onnxruntime==1.14.1` are not known",
+            "kernels are known for onnxruntime 1.16.0–1.32.0",
+        ),
+        (
+            ("--diff", "1.17.2", "1.18.0"),
+            "the operators of onnxruntime 1.17.2 are not known",
+            "known releases of 1.17: 1.17.0, 1.17.1, 1.17.3",
+        ),
+        (("Gelu", "--provider", "cpu"), "unknown execution provider `cpu`; did you mean `CPUExecutionProvider`?", None),
+        ((), "name an operator or releases", "for example `onnxgate support Gelu` or `onnxgate support "
+         "--runtime 'onnxruntime==1.18.1'`"),
+    ],
+)  # fmt: skip
+def test_usage_errors_suggest_what_was_meant(arguments: tuple[str, ...], message: str, hint: str | None) -> None:
+    """An unknown name is a usage error with the most similar known names."""
+    assert error_of(*arguments) == (message, hint, 2)
+
+
+def test_unknown_types_and_engines() -> None:
+    """Types have aliases of other libraries; an engine without a table is an error with those that have one."""
+    assert first_sentence("Gelu", "--type", "fp16", *KNOWN) == first_sentence("Gelu", "--type", "float16", *KNOWN)
+    assert error_of("Gelu", "--type", "flot16")[0] == "unknown type `flot16`; did you mean `float16`?"
+    message, hint, status = error_of("Gelu", "--engine", "tensorrt")
+
+    assert (message, status) == ("onnxgate has no support table for `tensorrt`", 2)
+    assert (hint or "").startswith("engines with a table: `onnxruntime`")
+
+
+def test_kernels_of_other_providers_are_not_known() -> None:
+    """The tables were read from CPU packages: the answer is not guessed."""
+    message, hint, status = error_of("Gelu", "--provider", "CUDAExecutionProvider")
+
+    assert status == 3
+    assert message.startswith("the kernels of `CUDAExecutionProvider` are not known")
+    assert "omit `--provider`" in (hint or "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--diff", "1.17.1", "1.18.0", "--opset", "20"), ("--type", "float"), ("Gelu", "--opset")],
+)
+def test_options_that_cannot_be_combined(arguments: tuple[str, ...]) -> None:
+    """Each option belongs to a kind of question."""
+    assert isinstance(run(*arguments).exception, UsageError)
