@@ -14,14 +14,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from campaigns.conformance import environments
 from campaigns.questions.evaluation import (
     LOADS,
     REFUSED,
     Question,
     Questions,
+    ask,
     describe_loads,
     find_differences,
+    is_answered,
     load_on_release,
     load_questions,
     predict,
@@ -30,13 +31,18 @@ from campaigns.questions.evaluation import (
 
 HEAD = """# Questions from public issues
 
-People ask in public issues which release of ONNX Runtime supports an operator, a type, an opset or an IR version. The
-answers below are about the CPU provider and releases from 1.16.0 to {newest}. Each was compared with real loads of a
-small model:
+People ask in public issues which release of a runtime supports an operator, a type, an opset or an IR version. Each
+answer below was compared with real loads of a small model:
 
 ```console
 $ python -m campaigns.questions
 ```
+
+The first line that `onnxgate support` prints is compared, too. Questions without this command depend on attribute
+values, shapes, neighboring nodes or files; `onnxgate matrix` answers them for a model.
+"""
+SECTION = """
+## {engine} {oldest}–{newest}, CPU
 
 | question | releases that load the model |
 |---|---|
@@ -57,7 +63,7 @@ def main() -> int:
             question: write_model(question, Path(folder, str(index))) for index, question in enumerate(known.questions)
         }
         observed = observe(known, paths, all_releases=arguments.all_releases)
-        wrong = sum(report(question, paths[question], observed[question]) for question in known.questions)
+        wrong = sum(report(known, question, paths[question], observed[question]) for question in known.questions)
     loads = sum(map(len, observed.values()))
     print(f"{len(known.questions)} questions, {loads} loads, {wrong} wrong answers")
     return 1 if wrong else 0
@@ -66,37 +72,59 @@ def main() -> int:
 def observe(known: Questions, paths: dict[Question, Path], *, all_releases: bool) -> dict[Question, dict[str, str]]:
     """Load the models, and return the outcome on each release, `loads` or `refused`, for each question."""
     outcomes: dict[Question, dict[str, str]] = {question: {} for question in paths}
-    for release in known.list_releases():
-        chosen = [each for each in paths if all_releases or release in known.select_decisive_releases(each)]
-        python = environments.python_of(release, environments.cache())
-        texts = load_on_release(python, [paths[question] for question in chosen])
-        for question, text in zip(chosen, texts, strict=True):
-            outcomes[question][release] = REFUSED if text else LOADS
+    decisive = {question: known.select_decisive_releases(question) for question in paths}
+    for engine in known.newest:
+        asked = [question for question in paths if question.engine == engine]
+        for release in known.list_releases(engine):
+            chosen = [question for question in asked if all_releases or release in decisive[question]]
+            if chosen:
+                texts = load_on_release(engine, release, [paths[question] for question in chosen])
+                for question, text in zip(chosen, texts, strict=True):
+                    outcomes[question][release] = REFUSED if text else LOADS
     return outcomes
 
 
-def report(question: Question, path: Path, observed: dict[str, str]) -> bool:
+def report(known: Questions, question: Question, path: Path, observed: dict[str, str]) -> bool:
     """Print the answers to a question; return whether one of them is wrong."""
+    print(f"{question.name}: {question.question}")
+    differing = find_differences(question, observed)
+    problems = [f"{observed[release]} on {release}" for release in differing]
     started = time.monotonic()
-    predicted = predict([path])[0]
-    elapsed_s = time.monotonic() - started
+    predicted = predict(question.engine, [path])[0]
+    print(f"    loads: {describe_loads(question)} ({len(observed)} loads; predicted in {elapsed(started)})")
     differing = find_differences(question, {release: predicted[release] for release in observed})
-    problems = [f"predicted {predicted[release]} on {release}" for release in differing]
-    problems += [f"{observed[release]} on {release}" for release in find_differences(question, observed)]
-    print(f"{question.name}: {describe_loads(question)} ({len(observed)} loads, {elapsed_s:.1f} s)", flush=True)
+    problems += [f"predicted {predicted[release]} on {release}" for release in differing]
+    if question.support:
+        started = time.monotonic()
+        line = ask(question)
+        print(f"    {question.command} ({elapsed(started)})\n    {line}", flush=True)
+        if not is_answered(question, line, known.list_releases(question.engine)):
+            problems.append("first line")
     for problem in problems:
         print(f"    WRONG: {problem}")
     return bool(problems)
 
 
+def elapsed(started: float) -> str:
+    """Return the time since the start."""
+    return f"{time.monotonic() - started:.1f} s"
+
+
 def format_page(known: Questions) -> str:
     """Return the page with all questions and answers."""
-    rows = [
-        f"| {question.question} [{question.name}]({question.thread}) | {describe_loads(question)}"
-        f"{f'. {question.note}' if question.note else ''} |\n"
-        for question in known.questions
-    ]
-    return HEAD.format(newest=known.newest) + "".join(rows)
+    page = HEAD
+    for engine, newest in known.newest.items():
+        page += SECTION.format(engine=engine, oldest=known.list_releases(engine)[0], newest=newest)
+        page += "".join(format_row(question) for question in known.questions if question.engine == engine)
+    return page
+
+
+def format_row(question: Question) -> str:
+    """Return the table row of a question."""
+    asked = f"{question.question} [{question.name}]({question.thread})"
+    command = f"<br>`{question.command}`" if question.support else ""
+    note = f". {question.note}" if question.note else ""
+    return f"| {asked}{command} | {describe_loads(question)}{note} |\n"
 
 
 if __name__ == "__main__":
