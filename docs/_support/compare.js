@@ -30,12 +30,12 @@ function renderCompare(engine, releases) {
   );
   const changes = compareReleases(engine, a, b);
   const parts = [
-    ["gained-operators", "New operators"],
-    ["gained-versions", "New versions"],
-    ["lost-operators", "Removed operators"],
-    ["lost-versions", "Removed versions"],
+    ["gained-operators", "Operators now supported"],
+    ["gained-versions", "Versions now supported"],
+    ["lost-operators", "Operators no longer supported"],
+    ["lost-versions", "Versions no longer supported"],
     ["other-way", "Supported in another way"],
-    ["other-types", "Types"],
+    ["other-types", "Changed types"],
   ];
   section.replaceChildren(
     element("h2", { id: "compare-name", tabindex: "-1" }, `${engine.title} ${from} → ${to}`),
@@ -159,7 +159,11 @@ function renderChanges(engine, kind, title, changes) {
 }
 
 function renderChange(engine, kind, { entry, versions, from, to, parameters }) {
-  const links = [...versions].map(([version, opset]) => [`${version}`, writeAddress(engine, entry.path, opset)]);
+  const links = [...versions].map(([version, opset]) => [
+    `${version}`,
+    writeAddress(engine, entry.path, opset),
+    `${entry.name} ${version}`,
+  ]);
   const subject = element("span", { class: "subject" }, `${entry.name} `, joinLinks(links));
   const show = (way) => element("span", { class: "run" }, sign(way), WAYS[way].label);
   if (kind === "other-types") return [subject, element("span", {}, parameters.map(renderTypeChange))];

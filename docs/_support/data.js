@@ -3,10 +3,10 @@
 const WAYS = {
   k: { sign: "✓", label: "kernel", about: "runs with a kernel" },
   f: { sign: "ƒ", label: "function body", about: "runs with the operator's function body" },
-  c: { sign: "⇄", label: "casts", about: "runs with a kernel for float, between inserted casts" },
+  c: { sign: "⇄", label: "casts to float", about: "runs with a kernel for float, between inserted casts" },
   r: {
     sign: "○",
-    label: "node removed",
+    label: "removed at load",
     about: "needs no kernel, because the node is removed while the model is loaded",
   },
   u: { sign: "?", label: "not known", about: "is not known" },

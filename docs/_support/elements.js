@@ -21,8 +21,12 @@ function prose(text) {
   return text.split("`").map((part, index) => (index % 2 ? element("code", {}, part) : part));
 }
 
+/** Return links, `[text, address, name for screen readers]`, with commas between them. */
 function joinLinks(links) {
-  return links.flatMap(([text, href], index) => [index ? ", " : "", element("a", { href }, text)]);
+  return links.flatMap(([text, href, label], index) => [
+    index ? ", " : "",
+    element("a", { href, "aria-label": label }, text),
+  ]);
 }
 
 function select(id, label, options, selected) {
@@ -36,7 +40,7 @@ function select(id, label, options, selected) {
 /** Return the command that gives the same answer. */
 function renderTerminal(engine, parts) {
   const words = engine === defaultEngine ? parts : [...parts, `--engine ${engine.name}`];
-  return element("p", { class: "command" }, "The same in a terminal ", element("code", {}, words.join(" ")));
+  return element("p", { class: "command" }, "In a terminal: ", element("code", {}, words.join(" ")));
 }
 
 function choiceOf(id) {

@@ -270,6 +270,7 @@ function renderTypes(engine, entry, { shown, opset, type }, at) {
     element(
       "table",
       { class: "grid" },
+      element("caption", { class: "unseen" }, "Types"),
       element(
         "thead",
         {},
@@ -324,6 +325,7 @@ function renderVersions(engine, entry, versions, shown) {
     element(
       "table",
       { class: "grid versions" },
+      element("caption", { class: "unseen" }, "Versions"),
       element(
         "thead",
         {},

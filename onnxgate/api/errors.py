@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from onnxgate.core.errors import UsageError
+from onnxgate.core.errors import OnnxgateError
 
 
 class ArgumentError(ValueError):
@@ -17,5 +17,5 @@ def raise_argument_errors() -> Iterator[None]:
     """Raise the errors of commands about their arguments as `ArgumentError`."""
     try:
         yield
-    except UsageError as error:
+    except OnnxgateError as error:
         raise ArgumentError("; ".join(filter(None, (error.message, error.hint)))) from None

@@ -37,7 +37,7 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def is_supported(self) -> bool:
+    def is_supported_by_all(self) -> bool:
         """Whether all releases support the operator."""
         return self.supported == self.releases
 
@@ -83,11 +83,12 @@ def support(
     Return which releases support an operator, as `onnxgate support` does.
 
     `types` is an element type such as `float16`, or a mapping from type parameters to types, such as
-    `{"T1": "float16"}`. `opset` is that of the operator's domain; without it, any opset counts. Without `domain`, it is
-    `ai.onnx` if this domain has the operator. `requirement` selects releases, as in `onnxruntime>=1.18`.
+    `{"T1": "float16"}`. Without `domain`, it is `ai.onnx` if this domain has the operator. `opset` is an opset of
+    `domain`, or of `ai.onnx` if no domain is given; an operator of another domain is then described at its best opset.
+    `requirement` selects releases, as in `onnxruntime>=1.18`.
 
     Raises:
-        ArgumentError: an operator, type, opset, domain or requirement is not known.
+        ArgumentError: a name, opset or requirement is not known, or the table of the engine contains no operators.
     """
     from onnxgate.commands.support import answer_about_operator
     from onnxgate.formats.operator_support import Scope, find_best_spans

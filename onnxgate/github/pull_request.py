@@ -21,6 +21,7 @@ import msgspec
 from onnxgate import __version__
 from onnxgate.core.errors import LockError, OnnxgateError, UnavailableError
 from onnxgate.core.escape import escape_log_line, escape_markdown, markdown_code
+from onnxgate.core.findings import runtime_sort_key
 from onnxgate.core.report import UpgradeProposal
 from onnxgate.core.text import join_phrases, truncate
 from onnxgate.formats.upgrade_preview import format_markdown
@@ -150,12 +151,9 @@ def _list_other_changes(old: Lock, new: Lock) -> Iterator[str]:
 def _describe_upgrade(old: Lock, new: Lock) -> str:
     """Return a title such as `Upgrade onnxruntime to 1.32.0`, with the newest added release of each engine."""
     known = {runtime.name for target in old.targets.values() for runtime in target.runtimes}
-    added = {
-        runtime.engine: runtime.release
-        for target in new.targets.values()
-        for runtime in target.runtimes
-        if runtime.name not in known
-    }
+    runtimes = [runtime for target in new.targets.values() for runtime in target.runtimes if runtime.name not in known]
+    runtimes.sort(key=lambda runtime: runtime_sort_key(runtime.name))
+    added = {runtime.engine: runtime.release for runtime in runtimes}
     releases = join_phrases([f"{engine} to {release}" for engine, release in sorted(added.items())])
     return truncate(f"Upgrade {releases or 'the packages of the locked runtimes'}", MAX_TITLE_LENGTH)
 

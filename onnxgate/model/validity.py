@@ -47,6 +47,7 @@ _NODE_PATTERNS = (
 )
 _INFERENCE_PREFIX = r"\[(?:Shape|Type)InferenceError\] (?:Inference error\(s\): )?"
 _HARMLESS_PATTERN = r"Inferred shape and existing shape differ in (?:rank|dimension)"
+_CONTRADICTION = re.compile(_HARMLESS_PATTERN.replace("dimension", r"dimension \d+: \(\d+\) vs \(\d+\)"))
 _SUBGRAPH_PATTERN = r"\(op_type:(?:Scan|SequenceMap)\b"
 """Operators that pass values to inputs of subgraphs whose declared shapes must fit, unlike those of outputs.
 
@@ -72,6 +73,11 @@ class ModelFault(msgspec.Struct, frozen=True):
     node: str = ""  # affected node, if any
     harmless: bool = False  # all known runtimes load the model anyway
     about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape", "accepted"
+
+
+def is_shape_contradiction(fault: ModelFault | None) -> bool:
+    """Return whether a declared shape differs from the inferred one, with a fixed size in both."""
+    return fault is not None and _CONTRADICTION.match(fault.message) is not None
 
 
 class CheckedModel(msgspec.Struct, frozen=True):

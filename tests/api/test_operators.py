@@ -33,6 +33,7 @@ FIRST, LAST = list_known_releases()[0], list_known_releases()[-1]
         ("Attention", {"types": {"T1": "float16", "U": "bool"}, "opset": 23}, "1.23.0", LAST),
         ("LinearAttention", {"domain": "com.microsoft"}, "1.25.1", LAST),
         ("FusedConv", {}, FIRST, LAST),
+        ("Equal", {"types": "uint8", "requirement": "onnxruntime-web<1.31"}, "1.21.0", "1.30.0"),
     ],
 )
 def test_the_first_and_last_release(operator: str, options: Mapping[str, Any], since: str, until: str) -> None:
@@ -43,10 +44,10 @@ def test_the_first_and_last_release(operator: str, options: Mapping[str, Any], s
 
 
 def test_the_releases_that_are_asked_about() -> None:
-    """`is_supported` is about all of the releases."""
+    """`is_supported_by_all` is about all of the releases."""
     everywhere, some = (support("Gelu", requirement=f"onnxruntime>=1.{minor},<1.19") for minor in (17, 16))
 
-    assert (everywhere.is_supported, some.is_supported) == (True, False)
+    assert (everywhere.is_supported_by_all, some.is_supported_by_all) == (True, False)
     assert everywhere.releases == some.supported == ("1.17.0", "1.17.1", "1.17.3", "1.18.0", "1.18.1")
 
 
@@ -126,6 +127,21 @@ def test_unknown_names(operator: str, options: Mapping[str, Any], message: str) 
         support(operator, **options)
 
     assert message in str(raised.value)
+
+
+def test_the_opset_of_another_domain() -> None:
+    """Without a domain, the opset is that of `ai.onnx`, in which most models have their operators."""
+    of_default, of_domain = support("LabelEncoder", opset=20), support("LabelEncoder", domain="ai.onnx.ml", opset=3)
+
+    assert [1, 2, 4] == [version.version for version in of_default.versions]
+    assert [2] == [version.version for version in of_domain.versions]
+
+
+def test_an_engine_without_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the versions of some engines are known."""
+    monkeypatch.setattr("onnxgate.commands.support.list_known_releases", lambda _: ())
+    with pytest.raises(ArgumentError, match="the operators of onnxruntime are not known, only its versions"):
+        support("Gelu")
 
 
 def test_an_operator_of_several_other_domains(monkeypatch: pytest.MonkeyPatch) -> None:

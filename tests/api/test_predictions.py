@@ -203,6 +203,17 @@ def test_every_release_by_default(folder: Path) -> None:
     assert {"onnxruntime"} == {it.engine for it in predictions}
 
 
+def test_other_engines(folder: Path) -> None:
+    """The requirement names the engine, and an engine without a table is an error."""
+    write(folder / "model.onnx", parse(EQUAL))
+    predictions = predict("model.onnx", "onnxruntime-web>=1.20,<1.22")
+
+    assert {"onnxruntime-web"} == {it.engine for it in predictions}
+    assert {("1.20.0", "refused"), ("1.21.0", "loads")} <= {(it.release, it.verdict) for it in predictions}
+    with pytest.raises(AssertionError, match=r"does not load on onnxruntime-web 1\.20\.0"):
+        assert_supported("model.onnx", "onnxruntime-web>=1.20,<1.22")
+
+
 def test_a_prediction_as_text(folder: Path) -> None:
     """A printed prediction has its reasons, and the release that works."""
     stamped_file(folder / "model.onnx", 10, 18)

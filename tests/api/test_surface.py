@@ -39,7 +39,7 @@ Support(msgspec.Struct)
     versions: tuple[VersionSupport, ...]
     summary: str
     supported: property
-    is_supported: property
+    is_supported_by_all: property
     since: property
     until: property
 SupportSpan(msgspec.Struct)

@@ -10,7 +10,9 @@ from onnxgate.api import ArgumentError, newest_ir_version, newest_opset, predict
 from tests.harness.version_models import stamped_file
 
 
-@pytest.mark.parametrize("requirement", ["onnxruntime==1.16.3", "onnxruntime>=1.18", "onnxruntime>=1.31"])
+@pytest.mark.parametrize(
+    "requirement", ["onnxruntime==1.16.3", "onnxruntime>=1.18", "onnxruntime>=1.31", "onnxruntime-web>=1.21"]
+)
 def test_they_are_the_newest(tmp_path: Path, requirement: str) -> None:
     """All releases accept a model with both versions, and one of them refuses the next opset or IR version."""
     opset, ir_version = newest_opset(requirement), newest_ir_version(requirement)

@@ -341,6 +341,24 @@ def test_each_project_has_its_own_pull_request(project: Project, server: Reposit
     assert all(re.fullmatch(r"onnxgate/upgrade(-services-a-[0-9a-f]{6})?", branch) for branch in branches)
 
 
+def test_title_names_the_newest_release_of_all_targets(project: Project, server: RepositoryServer) -> None:
+    """The order of targets and releases does not matter; without a new release, the title names the packages."""
+    targets = {name: LockedTarget(policy="aa" * 32, runtimes=(runtime("1.17.3"),)) for name in ("a", "b", "c")}
+    project.lock(locked("1.17.3", targets=targets))
+    releases = {"a": "1.9.0", "b": "1.10.0", "c": "1.8.1"}
+    new = {name: msgspec.structs.replace(targets[name], runtimes=(runtime(it),)) for name, it in releases.items()}
+    project.propose(locked(*releases.values(), targets=new))
+    changed = msgspec.structs.replace(targets["a"], runtimes=(runtime("1.17.3", numpy="2.4.7"),))
+    packages = tuple(package(*pin.split("==")) for pin in ("numpy==2.4.6", "numpy==2.4.7", "onnxruntime==1.17.3"))
+    titles = [server.pulls[0]["title"]]
+    project.propose(locked("1.17.3", targets={**targets, "a": changed}, packages=packages))
+
+    assert [*titles, server.pulls[0]["title"]] == [
+        "Upgrade onnxruntime to 1.10.0",
+        "Upgrade the packages of the locked runtimes",
+    ]
+
+
 def with_engine(name: str) -> str:
     """Return a lock in which the target has another engine."""
     other = LockedRuntime(engine=name, release="1.18.1", python="3.11", packages=(f"{name}==1.18.1", "numpy==2.4.6"))

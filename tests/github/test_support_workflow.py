@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
+from onnxgate.support.limits import list_table_engines
 from tests.harness.repositories.checkout import NOBODY, ROOT, commit, git
 
 JOBS: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/support.yml").read_text(encoding="utf-8"))["jobs"]
-TITLE = "Harvest ONNX Runtime 1.32.0,1.32.1"
+ENGINE = "onnxruntime"
+TITLE = f"Harvest {ENGINE} 1.32.0,1.32.1"
+STEP = "Compare with the open pull request"
 # The real `gh` applies the filter; these are a real jq's results for the two responses.
 GH = f"""#!{sys.executable}
 import json, os, sys
@@ -52,7 +55,7 @@ def test_only_releases_are_passed_on(tmp_path: Path, listed: str, expected: str)
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "harvest_support.py").write_text(f"print({listed!r}, end='')", encoding="utf-8")
     (tmp_path / "python").symlink_to(sys.executable)
-    search = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    search = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "ENGINE": ENGINE}
     output = tmp_path / "output"
     done = run(
         script("harvest", "Look for releases"), tmp_path, RUNNER_TEMP=str(tmp_path), GITHUB_OUTPUT=str(output), **search
@@ -71,6 +74,7 @@ def test_failed_index_query_fails_the_run(tmp_path: Path) -> None:
         tmp_path,
         RUNNER_TEMP=str(tmp_path),
         GITHUB_OUTPUT=str(tmp_path / "output"),
+        ENGINE=ENGINE,
         **search,
     )
 
@@ -99,15 +103,18 @@ class Proposing:
 
 @pytest.fixture
 def proposing(tmp_path: Path) -> Proposing:
-    """Create a clone with new data and one unrelated changed file."""
-    clone, remote, tools = tmp_path / "clone", tmp_path / "remote.git", tmp_path / "bin"
+    """Create a clone with one changed file, and an artifact with new data."""
+    clone, remote, tools, runner = (tmp_path / name for name in ("clone", "remote.git", "bin", "runner"))
     (clone / "onnxgate" / "support" / "data").mkdir(parents=True)
     (clone / "README.md").write_text("old")
     commit(clone)
     git(tmp_path, "init", "--quiet", "--bare", str(remote))
     git(clone, "remote", "add", "origin", str(remote))
-    (clone / "onnxgate" / "support" / "data" / "onnxruntime-limits.json").write_text("new")
     (clone / "README.md").write_text("changed by accident")
+    (runner / "data").mkdir(parents=True)
+    (runner / "data" / "title").write_text(f"{TITLE}\nsecond=line\n")
+    for name in ("onnxruntime-limits.json", "onnxruntime-kernels.md", "onnxruntime-web-limits.json", "other.py"):
+        (runner / "data" / name).write_text("new")
     tools.mkdir()
     (tools / "gh").write_text(GH, encoding="utf-8")
     (tools / "gh").chmod(0o755)
@@ -115,7 +122,9 @@ def proposing(tmp_path: Path) -> Proposing:
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
         "GH_LOG": str(tmp_path / "asked"),
         "GH_OPEN": "",
-        "BRANCH": JOBS["propose"]["env"]["BRANCH"],
+        "BRANCH": "support-data-onnxruntime",
+        "ENGINE": ENGINE,
+        "RUNNER_TEMP": str(runner),
         "TITLE": TITLE,
         "BODY": "What changed",
         "GITHUB_REF_NAME": "main",
@@ -125,21 +134,22 @@ def proposing(tmp_path: Path) -> Proposing:
 
 
 def test_only_data_is_pushed(proposing: Proposing) -> None:
-    """Only the data is pushed, to its own branch, even if an older branch exists."""
-    git(proposing.clone, "push", "--quiet", "origin", "main:support-data")
+    """Only the data of one engine is pushed, to its own branch, even if an older branch exists."""
+    git(proposing.clone, "push", "--quiet", "origin", "main:support-data-onnxruntime")
     git(proposing.clone, "switch", "--quiet", "--detach")
     proposing.step("Push the branch")
 
-    changed = git(proposing.remote, "diff", "--name-only", "support-data~1", "support-data")
-    assert "onnxgate/support/data/onnxruntime-limits.json" == changed
-    assert TITLE == git(proposing.remote, "log", "-1", "--format=%s", "support-data")
+    branch = "support-data-onnxruntime"
+    changed = git(proposing.remote, "diff", "--name-only", f"{branch}~1", branch).splitlines()
+    assert [f"onnxgate/support/data/onnxruntime-{name}" for name in ("kernels.md", "limits.json")] == changed
+    assert TITLE == git(proposing.remote, "log", "-1", "--format=%s", branch)
     assert [["auth", "setup-git"]] == proposing.gh_calls()
 
 
 @pytest.mark.parametrize(
     ("number", "expected"),
     [
-        ("", ["pr", "create", "--head", "support-data", "--base", "main"]),
+        ("", ["pr", "create", "--head", "support-data-onnxruntime", "--base", "main"]),
         ("7", ["pr", "edit", "7"]),
     ],
 )
@@ -150,14 +160,37 @@ def test_one_change_is_open_at_a_time(proposing: Proposing, number: str, expecte
     assert [[*expected, "--title", TITLE, "--body", "What changed"]] == proposing.gh_calls()
 
 
-def test_open_pull_request_is_an_output(proposing: Proposing) -> None:
-    """The number and title of an open pull request are outputs; later steps are skipped if the title is the same."""
-    proposing.environment["GH_OPEN"] = f"number=7\ntitle={TITLE}\n"
-    proposing.step("Look for an open pull request")
+@pytest.mark.parametrize(
+    ("opened", "expected"),
+    [
+        ("", f"title={TITLE}\n"),
+        ("number=7\ntitle=Harvest onnxruntime 1.32.0\n", f"number=7\ntitle={TITLE}\n"),
+        (f"number=7\ntitle={TITLE}\n", "number=7\n"),
+    ],
+)
+def test_title_is_an_output_unless_it_is_open(proposing: Proposing, opened: str, expected: str) -> None:
+    """Later steps need a title, so that an open pull request with the same releases is not changed."""
+    proposing.environment["GH_OPEN"] = opened
+    proposing.step(STEP)
     conditions = [step.get("if") for step in JOBS["propose"]["steps"][3:]]
 
-    assert f"number=7\ntitle={TITLE}\n" == Path(proposing.environment["GITHUB_OUTPUT"]).read_text(encoding="utf-8")
-    assert ["steps.open.outputs.title != env.TITLE"] * 2 == conditions
+    assert expected == Path(proposing.environment["GITHUB_OUTPUT"]).read_text(encoding="utf-8")
+    assert ["steps.data.outputs.title != ''"] * 2 == conditions
+
+
+def test_without_new_data_nothing_is_requested(proposing: Proposing) -> None:
+    """Most days have no new release."""
+    (Path(proposing.environment["RUNNER_TEMP"]) / "data" / "title").unlink()
+    proposing.step(STEP)
+
+    assert not Path(proposing.environment["GITHUB_OUTPUT"]).exists()
+    assert not Path(proposing.environment["GH_LOG"]).exists()
+
+
+def test_every_engine_with_a_table_is_harvested() -> None:
+    """An engine that is missing in the workflow would silently keep old data."""
+    for job in JOBS.values():
+        assert set(list_table_engines()) <= set(job["strategy"]["matrix"]["engine"])
 
 
 def test_only_own_branches_count(tmp_path: Path) -> None:
@@ -165,7 +198,7 @@ def test_only_own_branches_count(tmp_path: Path) -> None:
     jq = shutil.which("jq")
     if jq is None:
         pytest.skip("needs jq")
-    filter_ = script("propose", "Look for an open pull request").partition("own='")[2].partition("'\n")[0]
+    filter_ = script("propose", STEP).partition("own='")[2].partition("'\n")[0]
     answers = [
         {"number": 5, "title": "theirs", "isCrossRepository": True},
         {"number": 7, "title": "ours", "isCrossRepository": False},

@@ -329,6 +329,18 @@ def test_types_that_javascript_cannot_represent_are_refused(tmp_path: Path) -> N
     assert ["loads", "refused", "loads"] == [prediction.verdict for prediction in found.predictions.values()]
 
 
+@pytest.mark.parametrize(("size", "verdict"), [("3", "unknown"), ("2", "loads"), ("N", "loads")])
+def test_a_wrong_shape_makes_the_prediction_for_the_web_doubtful(tmp_path: Path, size: str, verdict: str) -> None:
+    """ONNX Runtime uses the inferred shape instead; ONNX Runtime Web refuses the model."""
+    write(tmp_path / "m.onnx", f"g (float[2] x) => (float[{size}] y) {{ [n] y = Relu (x) }}")
+    found = gather(tmp_path, planned("1.30.0", engine=WEB), planned("1.30.0"))
+
+    assert [verdict, "loads"] == [prediction.verdict for prediction in found.predictions.values()]
+    assert ["onnxruntime-web 1.30.0"] * (verdict == "unknown") == [
+        it.runtime for it in select_subjects(found, PredictionGap) if isinstance(it, PredictionGap)
+    ]
+
+
 def test_harvested_kernels_are_used(tmp_path: Path) -> None:
     """Harvested kernels are used for a release that the shipped table does not contain."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)

@@ -53,6 +53,13 @@ def test_spans_name_the_way() -> None:
     assert gelu.spans[0] == SupportSpan(FIRST, "1.16.3", "none", "opset 20 is too new")
 
 
+def test_the_best_way_of_all_combinations_counts() -> None:
+    """A release may run one combination of types with a kernel, and similar types only between casts."""
+    (operator,) = describe_operator("GroupQueryAttention")
+
+    assert spans_of(operator.versions[0], "T_CACHE", "float16")[-1] == ("1.18.0", LAST, "kernel")
+
+
 def test_patch_releases_are_distinguished() -> None:
     """A patch release may add an operator."""
     (operator,) = describe_operator("LinearAttention", domain="com.microsoft")

@@ -29,8 +29,8 @@ pytestmark = [
 LABELS = {
     "kernel": "kernel",
     "function": "function body",
-    "cast": "casts",
-    "folded": "node removed",
+    "cast": "casts to float",
+    "folded": "removed at load",
     "unknown": "not known",
     "none": "not supported",
 }
@@ -364,7 +364,11 @@ def test_comparison_lists_the_differences(page: Page) -> None:
         for version in answer.versions:
             before, after = ways[version.first_opset]
             if before == "none" and after != "none":
-                title = "New versions" if any(it[0] != "none" for it in ways.values()) else "New operators"
+                title = (
+                    "Versions now supported"
+                    if any(it[0] != "none" for it in ways.values())
+                    else "Operators now supported"
+                )
                 expected.setdefault(title, set()).add(f"{answer.operator} {version.version}")
             if before == "function" and after == "kernel":
                 expected.setdefault("Supported in another way", set()).add(f"{answer.operator} {version.version}")
@@ -372,7 +376,7 @@ def test_comparison_lists_the_differences(page: Page) -> None:
     assert figures == ["IR version9 → 10", "Opset of ai.onnx20 → 21", "Opset of ai.onnx.ml4 → 5"]
     assert {title: shown[title] for title in expected} == expected
     assert "Gelu 20" in shown["Supported in another way"]
-    assert "IsInf 20" in shown["Types"]
+    assert "IsInf 20" in shown["Changed types"]
 
 
 def way(spans: Sequence[SupportSpan], release: str) -> str:
@@ -390,7 +394,7 @@ def test_comparison_can_be_changed_and_swapped(page: Page) -> None:
 
     assert page.hash() == "#compare/1.18.0/1.17.1"
     assert page.text("#compare-name") == "ONNX Runtime 1.18.0 → 1.17.1"
-    assert any(title.startswith("− Removed versions") for title in page.texts("#view-compare summary"))
+    assert any(title.startswith("− Versions no longer supported") for title in page.texts("#view-compare summary"))
 
 
 def test_opset_to_export_is_that_of_the_command(page: Page) -> None:
