@@ -129,7 +129,8 @@ def _list_bindings(
 ) -> Iterator[dict[str, str]]:
     """Yield combinations of types with the fixed ones, without duplicates; first, combinations that kernels accept.
 
-    Source: no other combination changed an answer about the 1,411 types of versions with function bodies.
+    Source: no other combination changed an answer about the 1,411 types of versions with function bodies. The models of
+    `campaigns/conformance/support_answers`, loaded on 34 releases from 1.16.0 to 1.32.0, agree with all answers.
     """
     allowed = {name: schema.constraints[name] for name in arguments.list_parameters(schema)}
     if any(fixed[name] not in types for name, types in allowed.items() if name in fixed):

@@ -101,6 +101,15 @@ def test_a_way_out_is_suggested() -> None:
     assert "hint: at opset 10–21, `RoiAlign` is supported by all" in run("RoiAlign", "--opset", "22", *KNOWN).output
 
 
+def test_differences_omit_the_operators_of_the_optimizer() -> None:
+    """Users cannot use operators of internal domains; others, limits and external data are compared."""
+    output = run("--diff", "1.17.3", "1.18.0").output
+
+    assert "com.ms.internal" not in output
+    assert "com.microsoft.SparseAttention" in output
+    assert "opset of ai.onnx     20      21" in output
+
+
 def test_json_contains_what_the_answer_rests_on() -> None:
     """Each release has its package with sha256; the types are complete."""
     found = answer("Gelu", "--runtime", "onnxruntime==1.17.1")

@@ -129,6 +129,16 @@ def test_removed_and_folded_nodes_have_a_condition() -> None:
     assert support.spans == (SupportSpan(FIRST, LAST, "folded", "if all sizes of the input are fixed"),)
 
 
+def test_unknown_outcomes_are_not_an_answer() -> None:
+    """Older releases load StringNormalizer only if a locale is installed on the machine."""
+    (operator,) = describe_operator("StringNormalizer")
+
+    assert [(it.since, it.until, it.way) for it in operator.versions[0].spans] == [
+        (FIRST, "1.26.0", "unknown"),
+        ("1.27.0", LAST, "kernel"),
+    ]
+
+
 def test_deprecated_versions_are_refused() -> None:
     """Upsample is deprecated since opset 10."""
     (upsample,) = describe_operator("Upsample")

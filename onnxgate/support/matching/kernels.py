@@ -177,7 +177,7 @@ class _Matcher:
 _WITH_TYPED_ATTRIBUTES = frozenset({"TreeEnsemble"})
 """Operators with tensors as attributes, whose types would not match an input that was cast to float.
 
-Source: TreeEnsemble(5) of float16, loaded on ONNX Runtime 1.32.0.
+Source: TreeEnsemble(5) of float16, loaded on ONNX Runtime 1.21.0 to 1.32.0.
 """
 
 
