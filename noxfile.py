@@ -88,9 +88,11 @@ def frameworks(session: nox.Session) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """Compare predictions with real loads: all backend models and the whole schema fuzz. A few minutes."""
+    """Compare predictions and answers with real loads: all backend models, the whole schema fuzz. A few minutes."""
     session.install(".", *group("test"))
     session.run("python", "-m", "campaigns.conformance", *session.posargs)
+    if not session.posargs:
+        session.run("python", "-m", "campaigns.conformance.support_answers")
 
 
 @nox.session

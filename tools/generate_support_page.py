@@ -36,7 +36,7 @@ TITLES = {
     "tract": "tract",
 }
 ORIGINS = {
-    "onnxruntime": "Each release reported its kernels and operator schemas ({packages} official packages for "
+    "onnxruntime": "Each release reported its kernels and operator schemas ({packages} official packages"
     "{platform}, CPU). Whether a release uses a function body or inserts casts follows from rules that are compared "
     "with models that were loaded on these releases.",
     "onnxruntime-web": "Each release has the kernels and operator schemas of the ONNX Runtime release with the same "
@@ -44,7 +44,7 @@ ORIGINS = {
 }
 PROBED = (
     "Models with one node for each operator, version and type were loaded on each release ({packages} official "
-    "packages for {platform}, CPU)."
+    "packages{platform}, CPU)."
 )
 """Origin of the tables of all other engines, whose releases do not report their kernels."""
 WAY_CODES: dict[SupportWay, str] = {
@@ -144,14 +144,13 @@ def describe_engine(engine: str, count: int) -> dict[str, Any]:
     """Return what the page states about an engine with this number of operators, and its releases."""
     table = operators.load_shipped_table(engine)
     releases = operators.list_known_releases(engine)
+    platform = f" for {table.platform[:1].upper()}{table.platform[1:]}" if table.platform else ""
     return {
         "name": engine,
         "title": TITLES.get(engine, engine),
         "lead": f"Which releases run an operator, by opset and type: {count} operators in {len(releases)} releases, "
         f"{releases[0]}–{releases[-1]}.",
-        "basis": ORIGINS.get(engine, PROBED).format(
-            packages=len(table.sources), platform=table.platform[:1].upper() + table.platform[1:]
-        ),
+        "basis": ORIGINS.get(engine, PROBED).format(packages=len(table.sources), platform=platform),
         "releases": releases,
         "sources": [source.wheel for source in table.sources],
         "limits": encode_limits(engine),

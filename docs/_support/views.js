@@ -36,6 +36,7 @@ function render() {
   if (before.engine !== engine) renderEngine(engine);
   for (const name of ["operators", "compare", "export"]) document.getElementById(`view-${name}`).hidden = name !== view;
   const entry = path && findOperator(engine, path);
+  document.body.classList.toggle("has-answer", Boolean(entry) || view !== "operators");
   document.getElementById("operator").hidden = !entry;
   document.getElementById("index").hidden = Boolean(entry);
   if (view === "compare") renderCompare(engine, releases);

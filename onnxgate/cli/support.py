@@ -58,7 +58,8 @@ NEWEST = "newest"
     help="Execution provider whose kernels count.",
 )
 @output_option(name_formats(ANSWER_FORMATS))
-@common_options_without("directory", "config", "offline", "jobs", "fail_on", "no_ignores")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the answer, without tables.")
+@common_options_without("directory", "config", "offline", "jobs", "fail_on", "no_ignores", "quiet")
 def command(
     operator: str,
     opset: str | None,

@@ -184,15 +184,17 @@ class Scope:
         shown = list(reversed(operator.versions)) if verbose else [focus]
         for version in shown:
             yield from self._make_version_tables(label, version, verbose=verbose)
-        others = [it for it in reversed(operator.versions) if it is not focus]
-        if not verbose:
-            others = [it for it in others if it.last_opset is None or it.last_opset >= _OLDEST_OPSET]
-        if others and not verbose:
-            rows = []
-            for cell, group in itertools.groupby(others, key=self._describe_version):
-                versions = list(group)
-                first, last = versions[-1].first_opset, versions[0].last_opset
+        if verbose:
+            return
+        rows = []
+        for (is_focus, cell), group in itertools.groupby(
+            reversed(operator.versions), key=lambda it: (it is focus, self._describe_version(it))
+        ):
+            versions = list(group)
+            first, last = versions[-1].first_opset, versions[0].last_opset
+            if not is_focus and (last is None or last >= _OLDEST_OPSET):
                 rows.append((_name_opset_range(first, last), cell))
+        if rows:
             yield Table("other opsets", ("opset", "releases"), rows)
 
     def _make_version_tables(self, label: str, version: VersionSupport, *, verbose: bool) -> Iterator[Table]:
@@ -329,6 +331,6 @@ def list_notes(answer: SupportAnswer) -> list[str]:
     first, last = answer.releases[0], answer.releases[-1]
     ends = first if first == last else f"{pluralize(len(answer.releases), 'release')}, {first}–{last}"
     return [
-        f"from the CPU packages of {answer.engine} ({ends}, {answer.platform}); attribute values, shapes and other "
+        f"from the packages of {answer.engine} ({ends}, {answer.platform}); attribute values, shapes and other "
         "execution providers are not considered (`onnxgate check MODEL` considers them)"
     ]

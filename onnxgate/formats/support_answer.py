@@ -74,7 +74,8 @@ def format_markdown(answer: SupportAnswer) -> str:
         lines += [render_row(escape_markdown(row[0]), [*map(escape_markdown, row[1:])]) for row in table.rows]
         lines.append("")
     lines += [f"- {label}: {escape_markdown(text)}" for label, text in page.advice]
-    lines += ["", *map(escape_markdown, page.notes)]
+    lines += [""] if page.advice and page.notes else []
+    lines += map(escape_markdown, page.notes)
     return "\n".join(neutralize_commands(line) for line in lines).strip("\n") + "\n"
 
 
@@ -155,7 +156,11 @@ def _describe_opset(answer: SupportAnswer, opset: int) -> Page:
         sentence = f"opset {opset} is accepted by {scope.all_releases}"
     elif spans:
         ranges = scope.name_ranges(spans)
-        where = ranges.replace("since ", f"since {answer.engine} ", 1) if "since" in ranges else f"by {ranges}"
+        where = (
+            ranges.replace("since ", f"since {answer.engine} ", 1)
+            if "since" in ranges
+            else f"by {answer.engine} {ranges}"
+        )
         sentence = f"opset {opset} is accepted {where}"
     else:
         sentence = f"opset {opset} is not accepted by {scope.all_releases.replace('all ', 'any of the ', 1)}"

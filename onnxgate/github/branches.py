@@ -101,7 +101,7 @@ class Branches:
             raise ApiError(0, f"unexpected response from GitHub: {error}") from error
 
     def is_ours(self, commit: str) -> bool:
-        """Return whether `commit_file` made this commit, and nobody changed it.
+        """Return whether a commit was made by `commit_file` and has not been changed since.
 
         Raises:
             ApiError: a request failed.

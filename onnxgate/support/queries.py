@@ -247,7 +247,8 @@ class _OperatorQuery:
         for condition, changed in _list_removals(operation):
             if isinstance(find_implementation(changed, release), Implemented):
                 return _Answer("folded", condition)
-        return _Answer("none", result.problem)
+        is_general = result.rule == "type-mismatch" and result.detail  # about a type, not about the operator
+        return _Answer("none", f"{result.problem}; the release {result.detail}" if is_general else result.problem)
 
 
 def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:
@@ -255,7 +256,7 @@ def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:
     if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape":
         yield "if all sizes of the input are fixed", replace(operation, static=True)
     if operation.domain == DEFAULT_DOMAIN and operation.name in ("Identity", "Dropout"):
-        yield "if the optimizer removes the node", replace(operation, traits=NodeTraits(is_eliminated=True))
+        yield "if the optimizer can remove it", replace(operation, traits=NodeTraits(is_eliminated=True))
 
 
 def _find_operator(release: Implementation, domain: str, name: str) -> Operator | None:

@@ -65,7 +65,7 @@ def error_of(*arguments: str) -> tuple[str, str | None, int]:
         ),
         (
             ("--opset", "20", *KNOWN),
-            "opset 20 is accepted by 1.17.0–1.32.0",
+            "opset 20 is accepted by onnxruntime 1.17.0–1.32.0",
         ),
         (
             ("--runtime", "onnxruntime>=1.18,<1.33", "--opset"),

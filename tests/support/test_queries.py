@@ -113,6 +113,14 @@ def test_function_bodies_depend_on_the_opset() -> None:
     assert describe_operator("Mish", opset=20)[0].versions[0].first_opset == 20
 
 
+def test_bodies_of_onnx_runtime_need_an_opset() -> None:
+    """The body that ONNX Runtime defines for LayerNormalization uses Slice with inputs, which opset 10 adds."""
+    old, new = (describe_operator("LayerNormalization", opset=opset)[0].versions[0] for opset in (9, 10))
+
+    assert spans_of(old, "T", "float16") == [(FIRST, "1.19.2", "none"), ("1.20.0", LAST, "kernel")]
+    assert spans_of(new, "T", "float16") == [(FIRST, "1.19.2", "function"), ("1.20.0", LAST, "kernel")]
+
+
 def test_removed_and_folded_nodes_have_a_condition() -> None:
     """Shape of a complex tensor has no kernel, but is replaced by a constant if all sizes are fixed."""
     (shape,) = describe_operator("Shape", opset=15)
@@ -199,7 +207,7 @@ def test_no_other_combination_of_types_changes_an_answer(name: str, opset: int) 
     ],
 )
 def test_types_that_only_seem_to_be_supported(name: str, opset: int, parameter: str, type_name: str) -> None:
-    """Real loads on 1.32.0 refuse these types."""
+    """Real loads refuse these types."""
     (operator,) = describe_operator(name, opset=opset, types={parameter: type_name})
 
     assert {span.way for span in operator.versions[0].spans} == {"none"}

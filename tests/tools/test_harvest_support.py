@@ -28,6 +28,7 @@ from onnxgate.support.operators import (
     decode_table,
     encode_table,
 )
+from tests.conftest import need
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
@@ -172,25 +173,29 @@ def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.index
 @pytest.mark.skipif(sys.platform != "linux", reason="the shipped data are of Linux")
-def test_a_release_that_is_taken_out_is_harvested_as_it_was(tmp_path: Path) -> None:
-    """The first run measures the real wheel; the second one reuses its record."""
+@pytest.mark.parametrize(("module", "release"), [(measuring, "1.25.1"), (web, "1.30.0")], ids=["native", "web"])
+def test_a_release_that_is_taken_out_is_harvested_as_it_was(module: ModuleType, release: str, tmp_path: Path) -> None:
+    """The first run measures the real package; the second one reuses its record."""
+    if module is web:
+        need("node")
     copy, work = tmp_path / "data", tmp_path / "work"
     shutil.copytree(DATA, copy)
-    _forget(copy, "1.25.1")
-    missed = run_tool("--check", "--data", copy, "--work", work, "1.25.1")
-    written = run_tool("--data", copy, "--work", work, "1.25.1")
+    _forget(copy, module.DESCRIPTION, release)
+    arguments = ("--engine", module.DESCRIPTION.engine, "--data", copy, "--work", work, release)
+    missed = run_tool("--check", *arguments)
+    written = run_tool(*arguments)
 
-    assert (1, "1.25.1 is being measured") == (missed.returncode, missed.stdout.splitlines()[0]), missed.stderr
-    assert (0, "1.25.1 is already measured") == (written.returncode, written.stdout.splitlines()[0]), written.stderr
+    assert (1, f"{release} is being measured") == (missed.returncode, missed.stdout.splitlines()[0]), missed.stderr
+    assert (0, f"{release} is already measured") == (written.returncode, written.stdout.splitlines()[0]), written.stderr
     assert [] == [path.name for path in sorted(DATA.iterdir()) if not data.is_same(copy / path.name, path.read_bytes())]
 
 
-def _forget(folder: Path, release: str) -> None:
+def _forget(folder: Path, description: data.Description, release: str) -> None:
     """Return a copy of the data without the release."""
-    table = decode_table((folder / DESCRIPTION.kernels).read_bytes())
+    table = decode_table((folder / description.kernels).read_bytes())
     others = [source.release for source in table.sources if source.release != release]
-    (folder / DESCRIPTION.kernels).write_bytes(encode_table(joining.select_releases(table, others)))
-    limits = json.loads((folder / DESCRIPTION.limits).read_text(encoding="utf-8"))
+    (folder / description.kernels).write_bytes(encode_table(joining.select_releases(table, others)))
+    limits = json.loads((folder / description.limits).read_text(encoding="utf-8"))
     del limits["releases"][release]
     limits["sources"] = [source for source in limits["sources"] if source["release"] != release]
-    (folder / DESCRIPTION.limits).write_text(json.dumps(limits), encoding="utf-8")
+    (folder / description.limits).write_text(json.dumps(limits), encoding="utf-8")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +68,7 @@ class Page(NamedTuple):
 
     browser: chromium.Browser
     url: str
-    answers: Sequence[OperatorSupport]
+    answers: Mapping[str, Sequence[OperatorSupport]]  # by engine
 
     def open(self, address: str = "", *, width: int = 1280, theme: str = "light") -> None:
         """Load the page anew at an address."""
@@ -122,7 +124,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     file = tmp_path_factory.mktemp("page") / "support.html"
     file.write_text(tool.render_page(answers), encoding="utf-8", newline="\n")
     with chromium.browser(EXECUTABLE, tmp_path_factory.mktemp("profile")) as started:
-        yield Page(started, file.as_uri(), answers["onnxruntime"])
+        yield Page(started, file.as_uri(), answers)
 
 
 def shorten(value_type: str) -> str:
@@ -132,6 +134,12 @@ def shorten(value_type: str) -> str:
         end = value_type.index(")", start)
         value_type = value_type[:start] + value_type[start + len("tensor(") : end] + value_type[end + 1 :]
     return value_type.replace(", ", ",")
+
+
+def write_address(answer: OperatorSupport, version: VersionSupport) -> str:
+    """Return the address of the answer about a version of an operator."""
+    engine = "" if answer.engine == "onnxruntime" else f"{answer.engine}/"
+    return f"#{engine}{tool.write_path(answer)}/{version.first_opset}"
 
 
 def rows(spans: Sequence[SupportSpan]) -> list[list[str]]:
@@ -148,8 +156,9 @@ def rows(spans: Sequence[SupportSpan]) -> list[list[str]]:
 def test_answers_are_those_of_the_command(page: Page) -> None:
     """The page shows the same releases and reasons as `onnxgate support`, for each version of each operator."""
     expected = {
-        f"#{tool.write_path(answer)}/{version.first_opset}": rows(version.spans)
-        for answer in page.answers
+        write_address(answer, version): rows(version.spans)
+        for answers in page.answers.values()
+        for answer in answers
         for version in answer.versions
     }
     page.open()
@@ -165,11 +174,10 @@ def test_answers_are_those_of_the_command(page: Page) -> None:
 def test_answers_for_types_are_those_of_the_command(page: Page) -> None:
     """The page shows the same releases and reasons as `onnxgate support`, for each type of a sample of operators."""
     expected: dict[str, dict[str, list[list[str]]]] = {}
-    for answer in page.answers[::8]:
+    for answer in [answer for answers in page.answers.values() for answer in answers[::10]]:
         for version in answer.versions:
             for support in version.types:
-                name = shorten(support.type)
-                address = f"#{tool.write_path(answer)}/{version.first_opset}/{name}"
+                address = f"{write_address(answer, version)}/{shorten(support.type)}"
                 expected.setdefault(address, {})[support.parameter] = rows(support.spans)
     page.open()
     read = page.read(*expected)
@@ -196,6 +204,29 @@ def test_answers_at_later_opsets_are_those_of_the_command(page: Page, path: str,
     (read,) = page.read(f"#{path}/{opset}")
 
     assert read["answers"] == [["", rows(answer.versions[0].spans)]]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "#Gelu/20/float16",
+        "#SequenceAt/11/seq(float)",
+        "#com.microsoft.Gelu",
+        "#compare/1.17.1/1.18.0",
+        "#export/1.18.0/1.32.0",
+        "#onnxruntime-web/Gelu/20",
+        "#onnxruntime-web/compare",
+        "#onnxruntime-web/export",
+    ],
+)
+def test_shown_commands_work(page: Page, address: str) -> None:
+    """Each view shows the command that answers the same question, and the command accepts it."""
+    page.open(address)
+    command = page.text("main > section:not([hidden]) .command code")
+    done = subprocess.run([sys.executable, "-m", *shlex.split(command)], capture_output=True, text=True, check=False)
+
+    assert command.startswith("onnxgate support ")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_search_finds_operators_by_keyboard(page: Page) -> None:
@@ -304,13 +335,13 @@ def test_all_controls_are_reached_in_order(page: Page) -> None:
     page.open("#Cast/21")
     page.browser.evaluate("document.activeElement.blur()")
     reached, outlines = [], []
-    for _ in range(9):
+    for _ in range(10):
         page.press("Tab")
         reached.append(page.focused())
         outlines.append(page.browser.evaluate("getComputedStyle(document.activeElement).outlineStyle"))
 
     assert reached == [
-        *("Skip to content", "onnxgate", "Operators", "Compare releases", "Opset to export"),
+        *("Skip to content", "onnxgate", "Operators", "Compare releases", "Opset to export", "select-engine"),
         *("search-input", "choose-opset", "choose-type", "float"),
     ]
     assert set(outlines) == {"solid"}
@@ -356,7 +387,7 @@ def test_comparison_lists_the_differences(page: Page) -> None:
         for index, title in enumerate(page.texts("#view-compare summary"), 1)
     }
     expected: dict[str, set[str]] = {}
-    for answer in page.answers:
+    for answer in page.answers["onnxruntime"]:
         ways = {
             version.first_opset: [way(version.spans, release) for release in ("1.17.1", "1.18.0")]
             for version in answer.versions
@@ -478,7 +509,7 @@ def two_engines(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         for name in ("T1", "T2")
     )
     answers = {
-        "onnxruntime": [it for it in page.answers if it.operator in ("Add", "Gelu")],
+        "onnxruntime": [it for it in page.answers["onnxruntime"] if it.operator in ("Add", "Gelu")],
         "openvino": [
             OperatorSupport("openvino", "ai.onnx", "Gelu", (VersionSupport(20, 20, None, False, spans, types),)),
             OperatorSupport("openvino", "ai.onnx", "Mod", (VersionSupport(13, 13, None, False, spans, refused),)),
@@ -556,4 +587,4 @@ def test_without_javascript_all_operators_are_listed(page: Page) -> None:
     finally:
         page.browser.ask("Emulation.setScriptExecutionDisabled", value=False)
 
-    assert counts == [len(page.answers), 1, 1, 1]
+    assert counts == [len(page.answers["onnxruntime"]), 1, 1, 1]

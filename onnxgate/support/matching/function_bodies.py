@@ -199,6 +199,7 @@ CONTRIB_BODIES = {
             Dims = Shape (X)
             Rank = Size (Dims)
             Axis = Neg (Rank)
+            Prefix = Slice (Dims, Dims, Dims)
             XU = Cast <to: int = 1> (X)
             Mean = ReduceMean (XU)
             Off = Sub (XU, Mean)

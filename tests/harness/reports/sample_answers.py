@@ -47,6 +47,9 @@ MICROSOFT_GELU = VersionSupport(
 )
 OLD = VersionSupport(1, 1, 6, False, NEVER, (tensor("T", "float", *NEVER),))
 OLDER = VersionSupport(7, 7, 8, False, (ALL_KERNEL,), (tensor("T", "float", ALL_KERNEL),))
+BEFORE = VersionSupport(7, 7, 8, False, NEVER, (tensor("T", "float", *NEVER),))
+BETWEEN = VersionSupport(9, 9, 9, False, (ALL_KERNEL,), (tensor("T", "float", ALL_KERNEL),))
+AFTER = VersionSupport(10, 10, None, False, NEVER, (tensor("T", "float", *NEVER),))
 DEPRECATED = VersionSupport(10, 10, None, True, NEVER, (tensor("T", "float", *NEVER),))
 SOURCES = tuple(Source(release, f"onnxruntime-{release}-cp311.whl", "0f" * 32) for release in RELEASES)
 
@@ -90,6 +93,7 @@ def list_samples() -> dict[str, SupportAnswer]:
     return {
         "operator": answer(operator(GELU), operator(MICROSOFT_GELU, domain="com.microsoft")),
         "opsets": answer(operator(OLD, OLDER, DEPRECATED, name="Old")),
+        "one opset": answer(operator(BEFORE, BETWEEN, AFTER, name="Narrow")),
         "releases": SupportAnswer(
             engine="onnxruntime", requirement="onnxruntime>=1.16.3", releases=RELEASES, described=DESCRIBED
         ),
