@@ -23,7 +23,7 @@ from onnxgate.support.operators import list_known_releases
 
 QUESTIONS = Path(__file__).with_name("questions.toml")
 LOADS, REFUSED = "loads", "refused"
-_ANSWER = re.compile(r"is supported (?:by all|since onnxruntime (?P<since>[0-9.]+[0-9]))|is not supported by any")
+_ANSWER = re.compile(r"is supported (?:by all|since [a-z-]+ (?P<since>[0-9.]+[0-9]))|is not supported by any")
 _LOAD = """
 import json, sys, onnxruntime
 onnxruntime.set_default_logger_severity(4)

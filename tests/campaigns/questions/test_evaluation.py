@@ -73,6 +73,7 @@ def test_the_first_line_of_support_answers_the_question(question: Question) -> N
         ("`A` is supported by all 34 known releases of onnxruntime (1.16.0–1.32.0), by a kernel", ">=1.16.0", True),
         ("`A` is supported since onnxruntime 1.18.0: by its function body on 1.18.0", ">=1.18.0", True),
         ("`A` is supported since onnxruntime 1.18.1, by a kernel", ">=1.18.0", False),
+        ("`A` is supported since onnxruntime-web 1.18.0, by a kernel", ">=1.18.0", True),
         ("`A` is not supported by any of the 34 known releases of onnxruntime", "", True),
         ("`A` is not supported by any of the 34 known releases of onnxruntime", ">=1.32.0", False),
         ("`A` is supported since onnxruntime 1.33.0, by a kernel", "", True),
