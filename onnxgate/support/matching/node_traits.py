@@ -10,7 +10,7 @@ from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.tensor_data import read_small_values
 from onnxgate.model.reading.view import GraphView, NodeView
 from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault, read_constant
-from onnxgate.support.matching.operations import NodeTraits, WrongLoss
+from onnxgate.support.matching.operations import NodeTraits, ValueSource, WrongLoss
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TensorProto, TypeProto
@@ -71,6 +71,7 @@ class TraitReader:
         self._scalar_squeezes = scalar_squeezes
         self._producers: Mapping[str, NodeView] | None = None
         self._captured: set[str] | None = None
+        self._sources: dict[str, ValueSource] = {}
 
     def read(self, node: NodeView) -> NodeTraits:
         """Return the traits of a node."""
@@ -96,6 +97,42 @@ class TraitReader:
         if name == "MatMul":
             return NodeTraits(is_transposed=True) if self._is_fused_with_transpose(node) else NO_TRAITS
         return NodeTraits(scales=self._read_scales(node))
+
+    def find_source(self, name: str) -> ValueSource:
+        """Return whether a value is computed from constants only, or from data that callers pass to the model."""
+        if name not in self._sources:
+            self._trace(name)
+        return self._sources[name]
+
+    def _trace(self, name: str) -> None:
+        """Find the source of a value after the sources of the values that it is computed from."""
+        ahead = [name]
+        while ahead:
+            producer = self._producer(ahead[-1])
+            missing = [it for it in producer.inputs if it and it not in self._sources] if producer is not None else []
+            if missing and len(ahead) <= len(self._graph.nodes):
+                ahead += missing
+                continue
+            current = ahead.pop()
+            if current not in self._sources:
+                self._sources[current] = self._read_source(current) if producer is None else self._combine(producer)
+
+    def _read_source(self, name: str) -> ValueSource:
+        """Return the source of a value that no node of this graph computes."""
+        if any(tensor.name == name for tensor in getattr(self._graph.proto, "initializer", ())):
+            return "constant"
+        if any(value.name == name for value in getattr(self._graph.proto, "input", ())):
+            return "unknown" if self._is_in_function else "input" if self._outer is None else "computed"
+        return "unknown" if self._outer is None else self._outer.find_source(name)
+
+    def _combine(self, producer: NodeView) -> ValueSource:
+        """Return the source of the outputs of a node. The shape of a value can be known although its data is not."""
+        sources = {self._sources.get(name, "unknown") for name in producer.inputs if name}
+        if producer.operator[1] in ("Shape", "Size"):
+            return "constant" if sources == {"constant"} or self._is_fixed(producer.inputs[0]) else "unknown"
+        if not sources.isdisjoint(("input", "computed")) or producer.operator[1].startswith("Random"):
+            return "computed"
+        return "constant" if sources <= {"constant"} and not producer.graphs else "unknown"
 
     def _is_fixed(self, name: str) -> bool:
         """Return whether all sizes of a value of known rank are known."""
