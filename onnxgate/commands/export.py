@@ -25,7 +25,7 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages import export as stage
 from onnxgate.stages.export import ExportOutcome
 from onnxgate.stages.export_jobs import ProjectToolchain, plan_export, submit_export
-from onnxgate.stages.support import has_release_limits
+from onnxgate.stages.support import find_table_engine
 from onnxgate.support.limits import load_limit_table
 
 
@@ -40,13 +40,13 @@ def find_toolchain_warnings(toolchain: ProjectToolchain, lock: Lock) -> Iterator
 
 def assume_runtimes(project: Project) -> Lock:
     """Return a lock for an export before the first `lock`: the releases with support data that each target admits."""
-    table = load_limit_table()
     targets = {}
     for name, target in project.config.targets.items():
         requirement = Requirement(target.runtime)
-        releases = [release for release in table.releases if requirement.specifier.contains(release)]
-        runtimes = [LockedRuntime(engine=canonicalize_name(requirement.name), release=release) for release in releases]
-        runtimes = [runtime for runtime in runtimes if has_release_limits(runtime)]
+        engine = canonicalize_name(requirement.name)
+        known = load_limit_table(find_table_engine(engine)).releases
+        releases = [release for release in known if requirement.specifier.contains(release)]
+        runtimes = [LockedRuntime(engine=engine, release=release) for release in releases]
         targets[name] = LockedTarget(policy="", runtimes=apply_selection(runtimes, target.select) if runtimes else ())
     return Lock(targets=targets)
 

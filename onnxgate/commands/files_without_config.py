@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from onnxgate import __version__
 from onnxgate.commands.advice_without_config import advise_without_config
@@ -28,6 +29,7 @@ from onnxgate.core.matrix import (
     name_releases,
 )
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
+from onnxgate.core.text import join_quoted
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import (
     Checkout,
@@ -186,23 +188,24 @@ def _select_models(paths: Sequence[Path], start: Path, example: str) -> Iterator
 
 
 def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
-    table = limits.load_limit_table()
-    engine = table.engine
+    default = limits.load_limit_table().engine
     hint = "for example `onnxruntime>=1.18,<1.32`"
     if requirement is not None and (meant := suggest_requirement(requirement)):
         raise UsageError(f"`{requirement}` is not a valid requirement", hint=f"did you mean `--target '{meant}'`?")
     try:
-        parsed = Requirement(requirement or engine)
+        parsed = Requirement(requirement or default)
     except InvalidRequirement as error:
         raise UsageError(f"`{requirement}` is not a valid requirement", hint=hint) from error
-    if parsed.name != engine:
+    engine, engines = canonicalize_name(parsed.name), limits.list_table_engines()
+    if engine not in engines:
         message = f"onnxgate has no support data for `{parsed.name}`"
-        if is_misspelled(parsed.name, engine):
-            raise UsageError(message, hint=f"did you mean `--target '{engine}{parsed.specifier}'`?")
-        raise UsageError(message, hint=f"without a config, `--target` supports only `{engine}`")
-    fitting = [release for release in table.releases if parsed.specifier.contains(release)]
+        if meant := next((name for name in engines if is_misspelled(engine, name)), ""):
+            raise UsageError(message, hint=f"did you mean `--target '{meant}{parsed.specifier}'`?")
+        raise UsageError(message, hint=f"without a config, `--target` supports only {join_quoted(engines)}")
+    releases = limits.load_limit_table(engine).releases
+    fitting = [release for release in releases if parsed.specifier.contains(release)]
     if not fitting:
-        first, *_, last = table.releases
+        first, *_, last = releases
         known = f"onnxgate {__version__} has support data for {engine} {first}–{last}"
         hint = f"{known}; for newer releases, update onnxgate or use a config (`onnxgate init`)"
         raise UsageError(f"no known release matches `{requirement}`", hint=hint)

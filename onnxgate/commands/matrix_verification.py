@@ -15,9 +15,11 @@ from onnxgate.core.jobs import Completed, Crashed, Load, Observation, Refused, T
 from onnxgate.core.matrix import Entry, MatrixModel, Observed
 from onnxgate.diagnostics.classification import shorten_failure
 from onnxgate.gate.request import GateRequest
-from onnxgate.project.lock.index import ReleaseNotFound, UvIndex
+from onnxgate.project.engines import ONNXRUNTIME, REQUIRED_DEPENDENCIES, engine_dependencies, runs_on_node
+from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
+from onnxgate.project.lock.npm import NpmResolver
 from onnxgate.project.lock.releases import PYTHONS, NumpyResolver, runtime_from_release
-from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.runtimes.pool import LOOK_UP_ACTIVITY, Progress, WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
@@ -35,7 +37,8 @@ def verify_matrix(
     """Load each model on each release, and return the models with the results. No lock is written."""
     files = {model.path: model.absolute for model in request.models}
     index = UvIndex(offline=offline)
-    specs = _WheelResolver(index, NumpyResolver(index), progress).find_specs(find_releases(request))
+    npm = NpmResolver(Lock(targets={}), offline=offline)
+    specs = ReleaseResolver(index, NumpyResolver(index), npm, progress).find_specs(find_releases(request))
     futures = {
         (path, name): pool.submit(spec, Load(model=str(file)))
         for name, spec in specs.items()
@@ -72,11 +75,12 @@ def _describe_observation(observation: Observation) -> tuple[Observed, str]:
 
 
 @dataclass(slots=True)
-class _WheelResolver:
-    """Selects wheels for exact releases in the same way as `onnxgate lock`."""
+class ReleaseResolver:
+    """Selects packages for exact releases in the same way as `onnxgate lock`."""
 
     index: UvIndex
     companions: NumpyResolver
+    npm: NpmResolver
     progress: Progress
     unreachable: str = ""  # error of the package index, after which it is not contacted again
 
@@ -91,7 +95,7 @@ class _WheelResolver:
             return newest | dict(zip(older, threads.map(self._find_spec, older.values()), strict=True))
 
     def _find_spec(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
-        """Select wheels for one release, unless the package index has already failed."""
+        """Select packages for one release, unless the package index has already failed."""
         if self.unreachable:
             return Unavailable(reason=self.unreachable)
         self.progress.started(runtime.name, LOOK_UP_ACTIVITY)
@@ -103,15 +107,35 @@ class _WheelResolver:
     def _look_up(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
         requirement = Requirement(f"{runtime.engine}=={Version(runtime.release)}")
         try:
+            if runs_on_node(runtime.engine):
+                (release,) = self.npm.find(requirement, "all")
+                locked = self.npm.complete(runtime_from_release(release))
+                return WorkerSpec.of_runtime(locked, self.npm.packages((locked,)))
             answers = (self.index.newest(requirement, python) for python in PYTHONS)
             engine = next((it for it in answers if not isinstance(it, ReleaseNotFound) and it.wheels), None)
             if engine is None:
                 return Unavailable(reason=f"the package index has no `{runtime.name}` wheels for this system")
-            numpy = self.companions.numpy(engine.version, engine.python)
+            dependencies = self._find_dependencies(engine)
         except ResolutionError as error:
             self.unreachable = error.message
             return Unavailable(reason=error.message, hint=error.hint or "")
         except ConfigError as error:
             return Unavailable(reason=error.message, hint=error.hint or "")
-        locked = msgspec.structs.replace(runtime_from_release(engine), packages=tuple(sorted((engine.pin, numpy.pin))))
-        return WorkerSpec.of_runtime(locked, (engine.locked, numpy.locked))
+        pins = tuple(sorted((engine.pin, *(release.pin for release in dependencies))))
+        locked = msgspec.structs.replace(runtime_from_release(engine), packages=pins)
+        return WorkerSpec.of_runtime(locked, (engine.locked, *(release.locked for release in dependencies)))
+
+    def _find_dependencies(self, engine: Release) -> list[Release]:
+        """Return the releases of the packages that an engine needs.
+
+        Raises:
+            ConfigError: no compatible releases were found.
+        """
+        if engine.name == ONNXRUNTIME:
+            return [self.companions.numpy(engine.version, engine.python)]
+        names = engine_dependencies(engine.name)
+        requirements = (Requirement(name) for name in REQUIRED_DEPENDENCIES[engine.name])
+        found = self.index.together((Requirement(engine.pin), *requirements), engine.python)
+        if isinstance(found, ReleaseNotFound):
+            raise ConfigError(f"no compatible dependencies were found for `{engine.pin}`: {found.reason}")
+        return [release for release in found if release.name in names and release.wheels]

@@ -24,7 +24,7 @@ class RuntimeSupport(msgspec.Struct, frozen=True):
     """The newest IR version and the newest opsets that one runtime supports."""
 
     name: str  # "onnxruntime 1.18.1"
-    max_ir: int
+    max_ir: int | None  # None: no limit
     newest_opsets: dict[str, int]  # domain -> newest version; other domains are not limited
 
 
@@ -53,7 +53,7 @@ class ModelOnRuntime(msgspec.Struct, frozen=True):
     model: ModelFacts
     place: Place
     runtime: RuntimeSupport
-    common_ir: int  # the newest IR version that all required runtimes support
+    common_ir: int | None  # the newest IR version that all required runtimes support; None: no limit
     common_opsets: dict[str, int]  # limited domain -> the newest opset that all required runtimes support
     ir_works_since: str  # first release that supports the model's IR version; "" if there is none
     opset_works_since: dict[str, str] = msgspec.field(

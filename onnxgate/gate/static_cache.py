@@ -40,7 +40,7 @@ from onnxgate.project.git.repository import find_lfs_contents
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import WorkerSpec, environment_path
-from onnxgate.stages.support import GPU_ENGINE
+from onnxgate.stages.support import GPU_ENGINE, ONNXRUNTIME
 from onnxgate.support import limits, operators
 from onnxgate.support.harvest import (
     BuildSupport,
@@ -269,8 +269,8 @@ def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRunti
     for planned_runtime in planned:
         runtime = planned_runtime.runtime
         if runtime.environment:
-            is_unknown = runtime.engine in ("onnxruntime", GPU_ENGINE)
-        elif runtime.engine == "onnxruntime" and operators.get_implementation(runtime.release) is None:
+            is_unknown = runtime.engine in (ONNXRUNTIME, GPU_ENGINE)
+        elif runtime.engine == ONNXRUNTIME and operators.get_implementation(runtime.release) is None:
             is_registry_listed = version_sort_key(runtime.release) >= version_sort_key(REGISTRY_SINCE)
             is_unknown = limits.get_limits(runtime.release) is None or is_registry_listed
         else:

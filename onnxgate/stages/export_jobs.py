@@ -24,7 +24,7 @@ from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.support import has_release_limits
+from onnxgate.stages.support import find_table_engine
 from onnxgate.support.limits import Limits, get_limits
 
 EXPORTED_DOMAINS = ("ai.onnx", "ai.onnx.ml")
@@ -249,8 +249,8 @@ def uses_opset_placeholder(model: SelectedModel) -> bool:
 
 
 def common_ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
-    """Return the highest IR version that all runtimes with support data can load; None if there is no support data."""
-    return min((limits.ir for limits in _list_limits(runtimes)), default=None)
+    """Return the highest IR version that all runtimes can load according to the support tables; None if unlimited."""
+    return min((limits.ir for limits in _list_limits(runtimes) if limits.ir is not None), default=None)
 
 
 def common_opset_limits(runtimes: Iterable[LockedRuntime]) -> dict[str, int]:
@@ -263,7 +263,8 @@ def common_opset_limits(runtimes: Iterable[LockedRuntime]) -> dict[str, int]:
 
 
 def _list_limits(runtimes: Iterable[LockedRuntime]) -> Iterator[Limits]:
-    return filter(None, (get_limits(runtime.release) for runtime in runtimes if has_release_limits(runtime)))
+    engines = ((runtime, find_table_engine(runtime.engine)) for runtime in runtimes)
+    return filter(None, (get_limits(runtime.release, engine) for runtime, engine in engines if engine))
 
 
 def highest_allowed_ir(pinned: str | int | None, limit: int | None) -> int | None:

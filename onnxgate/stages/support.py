@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec.structs import replace
 
-from onnxgate.core.findings import Place
+from onnxgate.core.findings import Place, version_sort_key
 from onnxgate.evidence.support import (
     ALL_REQUIRED,
     ExperimentalOperation,
@@ -33,7 +33,6 @@ from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_source_line
 from onnxgate.model.validity import CheckedModel, find_missing_operators, supports_opset
 from onnxgate.project.config.project import SelectedModel
-from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.support import limits, operators
 from onnxgate.support.limits import Limits, find_layout_span, supports_layout
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from onnxgate.support.harvest import BuildSupport
 
 
+ONNXRUNTIME = "onnxruntime"
 GPU_ENGINE = "onnxruntime-gpu"
 """Build with the same limits and schemas as the CPU build of the same version, but different kernels."""
 NO_HARVESTS: Mapping[str, BuildSupport] = {}
@@ -80,6 +80,7 @@ class RuntimeSupportData(msgspec.Struct, frozen=True):
 
     planned: PlannedRuntime
     limits: Limits
+    engine: str  # the engine whose table lists the runtime's releases
     implementation: Implementation | None = None
     depth: Literal["all", "schemas", "versions"] = "all"  # predictions that the data allows
     reason: str = ""  # why predictions are missing, as a phrase that continues the runtime name
@@ -97,31 +98,38 @@ class RuntimeSupportData(msgspec.Struct, frozen=True):
 
 def look_up_runtime(planned: PlannedRuntime, harvested: Mapping[str, BuildSupport]) -> RuntimeSupportData | None:
     """Return the support data of one runtime, or None. `harvested` contains collected data by runtime name."""
-    runtime = planned.runtime
+    runtime, engine = planned.runtime, find_table_engine(planned.runtime.engine)
     own = harvested.get(planned.name)
     if own is not None and own.implementation is not None:
-        return RuntimeSupportData(planned, own.limits, own.implementation)
+        return RuntimeSupportData(planned, own.limits, ONNXRUNTIME, own.implementation)
     if own is not None:
-        return RuntimeSupportData(planned, own.limits, None, "versions", "does not report its kernels")
-    release_limits = limits.get_limits(runtime.release) if has_release_limits(runtime) else None
+        return RuntimeSupportData(planned, own.limits, ONNXRUNTIME, None, "versions", "does not report its kernels")
+    release_limits = limits.get_limits(runtime.release, engine) if engine else None
     if release_limits is None:
         return None
-    implementation = operators.get_implementation(runtime.release)
+    implementation = operators.get_implementation(runtime.release, engine)
     if runtime.environment:
         reason = "is a custom build with unknown kernels"
-        return RuntimeSupportData(planned, release_limits, None, "versions", reason)
+        return RuntimeSupportData(planned, release_limits, engine, None, "versions", reason)
     if implementation is None:
-        reason = "is older than 1.16, the first release with kernel data"
-        return RuntimeSupportData(planned, release_limits, None, "versions", reason)
+        oldest = operators.list_known_releases(engine)[0]
+        reason = f"is older than {_shorten_release(oldest)}, the first release with kernel data"
+        return RuntimeSupportData(planned, release_limits, engine, None, "versions", reason)
     if runtime.engine == GPU_ENGINE:
         reason = "is a build for which onnxgate has no kernel data"
-        return RuntimeSupportData(planned, release_limits, implementation, "schemas", reason)
-    return RuntimeSupportData(planned, release_limits, implementation)
+        return RuntimeSupportData(planned, release_limits, engine, implementation, "schemas", reason)
+    return RuntimeSupportData(planned, release_limits, engine, implementation)
 
 
-def has_release_limits(runtime: LockedRuntime) -> bool:
-    """Return whether the table of ONNX Runtime releases applies to the runtime."""
-    return runtime.engine in (limits.load_limit_table().engine, GPU_ENGINE)
+def _shorten_release(release: str) -> str:
+    """Return the minor release if this is its first patch: `1.16` for `1.16.0`."""
+    return release.removesuffix(".0") if release.count(".") == 2 else release
+
+
+def find_table_engine(engine: str) -> str:
+    """Return the engine whose shipped table lists the releases of an engine or one of its builds; "" if none does."""
+    engine = ONNXRUNTIME if engine == GPU_ENGINE else engine
+    return engine if engine in limits.list_table_engines() else ""
 
 
 def collect_prediction_gaps(
@@ -137,18 +145,23 @@ def collect_prediction_gaps(
     """
     for runtime in runtimes:
         data = look_up_runtime(runtime, harvested)
+        engine = runtime.runtime.engine
+        run_hint = HARVEST_HINT if engine == ONNXRUNTIME else RUN_HINT
         if data is None:
-            is_onnxruntime = runtime.runtime.engine == limits.load_limit_table().engine
-            reason = "is unknown to this version of onnxgate" if is_onnxruntime else "has no support data"
-            ways = [UPDATE_HINT] if is_onnxruntime else []
-            ways += [] if runs_models else [HARVEST_HINT if is_onnxruntime else RUN_HINT]
+            has_table = engine in limits.list_table_engines()
+            reason = "is unknown to this version of onnxgate" if has_table else "has no support data"
+            ways = [UPDATE_HINT] if has_table else []
+            oldest = next(iter(limits.load_limit_table(engine).releases), "0")
+            if version_sort_key(runtime.runtime.release) < version_sort_key(oldest):
+                reason, ways = f"is older than {oldest}, the first release with support data", []
+            ways += [] if runs_models else [run_hint]
             fix = ", or ".join(ways)
             yield PredictionGap(place, "nothing can be predicted", reason, runtime.runtime.name, fix=fix)
         elif data.reason:
-            collectable = runtime.runtime.environment and runtime.name not in harvested
-            fix = "" if runs_models else HARVEST_HINT if collectable else RUN_HINT
+            is_collectable = runtime.name not in harvested and find_table_engine(engine) == ONNXRUNTIME
+            fix = "" if runs_models else HARVEST_HINT if runtime.runtime.environment and is_collectable else RUN_HINT
             what = MISSING_PREDICTIONS[data.depth]
-            yield PredictionGap(place, what, data.reason, runtime.name, fix=fix, about=data.depth)
+            yield PredictionGap(place, what, data.reason, runtime.runtime.name, fix=fix, about=data.depth)
 
 
 class LocatedModel(msgspec.Struct, frozen=True):
@@ -239,8 +252,8 @@ def _compare_limits(
     for data in supports:
         for domain, version in data.limits.opsets.items():
             common_opsets[domain] = min(version, common_opsets.get(domain, version))
-    common = common_opsets.get("ai.onnx", 0)
-    if is_convertible and facts.opsets.get("ai.onnx", 0) > common:
+    common = common_opsets.get("ai.onnx")
+    if is_convertible and common is not None and facts.opsets.get("ai.onnx", 0) > common:
         is_convertible = not find_missing_operators(facts.operators, common)
     for data in supports:
         newest, unreleased = data.limits.opsets, data.limits.dev_opsets
@@ -249,10 +262,13 @@ def _compare_limits(
             model=facts,
             place=place,
             runtime=RuntimeSupport(data.name, data.limits.ir, newest),
-            common_ir=min(data.limits.ir for data in supports),
+            common_ir=min((data.limits.ir for data in supports if data.limits.ir is not None), default=None),
             common_opsets=common_opsets,
-            ir_works_since=limits.find_first_release_for_ir(facts.ir_version),
-            opset_works_since={d: limits.find_first_release_for_opset(d, v) for d, v in imported},
+            ir_works_since=limits.find_first_release_for_ir(facts.ir_version, data.engine),
+            opset_works_since={
+                domain: limits.find_first_release_for_opset(domain, version, data.engine)
+                for domain, version in imported
+            },
             required=required,
             is_convertible=is_convertible,
             experimental=experimental.get(data.name, ()),
@@ -268,9 +284,9 @@ def _find_refused_external_data(
         layout = classify_layout(model.selected.absolute, location) if location else "inside"
         if layout == "inside":
             continue
-        since, until = find_layout_span(layout)
         for data in supports:
             if supports_layout(data.limits, layout) is False:
+                since, until = find_layout_span(layout, data.engine)
                 yield ExternalDataOnRuntime(
                     model.path, model.place, data.name, location, layout, tensor_count, since, until
                 )
@@ -349,13 +365,16 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 operator=first.operation.label,
                 about=gap.about,
                 nodes=self._describe_nodes(problem.node for problem in named),
-                ways=self._find_ways_out(gap, named),
+                ways=self._find_ways_out(gap, named, data.engine),
                 opset_too_new=first.operation.domain in prediction.opsets_too_new,
                 extensions=data.planned.extensions,
             )
 
-    def _find_ways_out(self, gap: SupportGap, group: Sequence[NodeProblem]) -> WaysOut:
-        """Return the same suggestions for all runtimes, so that equal refusals become one finding."""
+    def _find_ways_out(self, gap: SupportGap, group: Sequence[NodeProblem], engine: str) -> WaysOut:
+        """Return the same suggestions for all runtimes, so that equal refusals become one finding.
+
+        The releases that implement the operations are those of the engine.
+        """
         from onnxgate.support.suggestions import (
             RequiredRelease,
             SupportGapGroup,
@@ -364,9 +383,9 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         )
 
         operations = tuple(dict.fromkeys(problem.node.operation for problem in group))
-        key = (gap.rule, gap.problem, operations)
+        key = (gap.rule, gap.problem, operations, engine)
         if key not in self._ways:
-            releases = map(operators.get_implementation, operators.list_known_releases())
+            releases = (operators.get_implementation(name, engine) for name in operators.list_known_releases(engine))
             since, until = find_implemented_span(operations, [*filter(None, releases)])
             required = [
                 RequiredRelease(data.full_implementation, data.limits, data.planned.providers)

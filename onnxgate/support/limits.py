@@ -1,7 +1,7 @@
-"""Limits of ONNX Runtime releases that do not depend on operators: IR version, opsets, external data.
+"""Limits of runtime releases that do not depend on operators: IR version, opsets, external data.
 
 Source: measured by `tools/harvest_support.py`, which loads the probe models of `support/probes.py` with each official
-wheel.
+package.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from packaging.version import Version
 
 from onnxgate.model.reading.external_data import DataLayout
 
+DATA_FOLDER = Path(__file__).resolve().parent / "data"
+LIMITS_SUFFIX = "-limits.json"
+
 
 class ExternalData(msgspec.Struct, frozen=True):
-    """Whether an ONNX Runtime release reads external data from each kind of location. If not, it rejects the model."""
+    """Whether a release reads external data from each kind of location. If not, it rejects the model."""
 
     outside: bool  # a relative path that leads out of the folder: `../weights.bin`
     link: bool  # a symbolic link in the folder to a file outside the folder
@@ -28,7 +31,7 @@ class ExternalData(msgspec.Struct, frozen=True):
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Newest IR version and opsets that a release accepts. Operator domains that are not in `opsets` have no limit."""
 
-    ir: int
+    ir: int | None  # None: no limit
     opsets: dict[str, int]
     dev_opsets: dict[str, int] = {}  # newer ones that require ALLOW_RELEASED_ONNX_OPSET_ONLY=0
     external_data: ExternalData | None = None  # None: not measured
@@ -42,40 +45,52 @@ class LimitTable(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def load_limit_table() -> LimitTable:
-    """Return the version limits of ONNX Runtime releases that are shipped with onnxgate."""
-    data = Path(__file__).resolve().parent / "data" / "onnxruntime-limits.json"
-    return msgspec.json.decode(data.read_bytes(), type=LimitTable)
+def list_table_engines() -> tuple[str, ...]:
+    """Return the engines whose support tables are shipped with onnxgate, sorted."""
+    return tuple(sorted(path.name.removesuffix(LIMITS_SUFFIX) for path in DATA_FOLDER.glob(f"*{LIMITS_SUFFIX}")))
 
 
-def get_limits(release: str) -> Limits | None:
-    """Return the version limits of one exact ONNX Runtime release, or None if the release was not measured."""
-    return load_limit_table().releases.get(str(Version(release).public))
+@functools.cache
+def load_limit_table(engine: str = "onnxruntime") -> LimitTable:
+    """Return the version limits of an engine's releases that are shipped with onnxgate; empty for other engines."""
+    if engine not in list_table_engines():
+        return LimitTable(engine, {})
+    return msgspec.json.decode((DATA_FOLDER / f"{engine}{LIMITS_SUFFIX}").read_bytes(), type=LimitTable)
+
+
+def get_limits(release: str, engine: str = "onnxruntime") -> Limits | None:
+    """Return the version limits of one exact release, or None if the release was not measured."""
+    return load_limit_table(engine).releases.get(str(Version(release).public))
 
 
 def accepts_versions(limits: Limits, ir_version: int, opsets: dict[str, int]) -> bool:
     """Return whether a release with these limits accepts a model with the IR version and the opsets."""
-    return ir_version <= limits.ir and all(
+    return accepts_ir_version(limits, ir_version) and all(
         version <= limits.opsets.get(domain, version) for domain, version in opsets.items()
     )
 
 
-@functools.cache
-def find_first_release_for_ir(ir_version: int) -> str:
+def accepts_ir_version(limits: Limits, ir_version: int) -> bool:
+    """Return whether a release with these limits accepts a model with the IR version."""
+    return limits.ir is None or ir_version <= limits.ir
+
+
+@functools.lru_cache(maxsize=256)
+def find_first_release_for_ir(ir_version: int, engine: str = "onnxruntime") -> str:
     """Return the oldest release such that it and all newer ones accept the IR version; "" if there is none."""
-    return _find_first_release(lambda limits: ir_version <= limits.ir)
+    return _find_first_release(lambda limits: accepts_ir_version(limits, ir_version), engine)
 
 
 @functools.lru_cache(maxsize=4096)
-def find_first_release_for_opset(domain: str, version: int) -> str:
+def find_first_release_for_opset(domain: str, version: int, engine: str = "onnxruntime") -> str:
     """Return the oldest release such that it and all newer ones accept the opset; "" if there is none."""
-    return _find_first_release(lambda limits: version <= limits.opsets.get(domain, version))
+    return _find_first_release(lambda limits: version <= limits.opsets.get(domain, version), engine)
 
 
-def _find_first_release(accepts: Callable[[Limits], bool]) -> str:
-    releases = load_limit_table().releases
+def _find_first_release(accepts: Callable[[Limits], bool], engine: str) -> str:
+    releases = load_limit_table(engine).releases
     works = list(map(accepts, releases.values()))
-    return next(iter(releases)) if all(works) else find_support_span(list(releases), works)[0]
+    return next(iter(releases), "") if all(works) else find_support_span(list(releases), works)[0]
 
 
 def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[str, str]:
@@ -100,14 +115,14 @@ def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:
     return bool(getattr(limits.external_data, layout.replace("-", "_")))
 
 
-def find_layout_span(layout: DataLayout) -> tuple[str, str]:
+def find_layout_span(layout: DataLayout, engine: str = "onnxruntime") -> tuple[str, str]:
     """Return the oldest release since which all read external data in this layout, and the newest up to which all do.
 
     Only measured releases count. A result is "" if there is no such release. Both are "" if all releases read the data.
     """
     measured = {
         name: answer
-        for name, row in load_limit_table().releases.items()
+        for name, row in load_limit_table(engine).releases.items()
         if (answer := supports_layout(row, layout)) is not None
     }
     return find_support_span(list(measured), list(measured.values()))

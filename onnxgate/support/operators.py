@@ -1,6 +1,7 @@
-"""Kernels and operator schemas of ONNX Runtime, in a table whose rows list the releases that they apply to.
+"""Kernels and operator schemas of an engine, in a table whose rows list the releases that they apply to.
 
-Source: the wheel of each release reports its rows; `support/harvest` builds the table.
+Source: the wheels of ONNX Runtime report their rows; for other engines, `tools/harvest_support.py` loads a model for
+each row. `support/harvest` builds the tables.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from onnxgate.support import limits
 
 SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
 """Kinds of formal parameters in operator schemas. MIXED is a variadic parameter whose arguments can differ in type."""
+PROBED_ENGINES = frozenset({"openvino", "tract"})
+"""Engines with tables of the models that they load; the tables contain no schemas, and matching is different."""
 SUPPORT_FOLDER = Path(__file__).resolve().parent
-KERNEL_TABLE = "data/onnxruntime-kernels.json.z"
 _MAP_TYPE = re.compile(r"map\((\w+), ?(\w+)\)")
 """Pattern of `map` types in schemas, such as `map(int64,float)`. Value types are spelled `map(int64,tensor(float))`."""
 
@@ -137,6 +139,8 @@ class Implementation:
     def __init__(self, release: str, newest_opsets: dict[str, int], source: _OperatorCache, bit: int) -> None:
         self.release = release
         self.newest_opsets = newest_opsets
+        self.engine = source.table.engine
+        self.is_probed = self.engine in PROBED_ENGINES
         self.answers: dict[object, object] = {}  # cached results of matching
         self._source = source
         self._bit = bit
@@ -220,19 +224,23 @@ def decode_table(data: bytes) -> Table:
     return msgspec.json.decode(zlib.decompress(data), type=Table)
 
 
+def name_kernel_table(engine: str = "onnxruntime") -> str:
+    """Return the path of an engine's shipped table, relative to the folder of this module."""
+    return f"data/{engine}-kernels.json.z"
+
+
 @functools.cache
-def load_shipped_table() -> Table:
-    """Return the table of ONNX Runtime kernels and operator schemas that is shipped with onnxgate.
+def load_shipped_table(engine: str = "onnxruntime") -> Table:
+    """Return the table of an engine's kernels and operator schemas that is shipped with onnxgate.
 
     Raises:
         OnnxgateError: the installation is corrupt.
     """
+    name = name_kernel_table(engine)
     try:
-        return decode_table((SUPPORT_FOLDER / KERNEL_TABLE).read_bytes())
+        return decode_table((SUPPORT_FOLDER / name).read_bytes())
     except (OSError, zlib.error, msgspec.MsgspecError, UnicodeError) as error:
-        raise OnnxgateError(
-            f"`{KERNEL_TABLE}` of this installation is corrupt: {error}", hint="reinstall onnxgate"
-        ) from error
+        raise OnnxgateError(f"`{name}` of this installation is corrupt: {error}", hint="reinstall onnxgate") from error
 
 
 def build_implementations(table: Table, newest_opsets: dict[str, dict[str, int]]) -> dict[str, Implementation]:
@@ -248,25 +256,26 @@ def build_implementations(table: Table, newest_opsets: dict[str, dict[str, int]]
 
 
 @functools.cache
-def _load_implementations() -> dict[str, Implementation]:
-    return build_implementations(
-        load_shipped_table(), {name: row.opsets for name, row in limits.load_limit_table().releases.items()}
-    )
+def _load_implementations(engine: str) -> dict[str, Implementation]:
+    releases = limits.load_limit_table(engine).releases
+    if not releases:
+        return {}
+    return build_implementations(load_shipped_table(engine), {name: row.opsets for name, row in releases.items()})
 
 
-def get_implementation(release: str) -> Implementation | None:
-    """Return the operators that an exact ONNX Runtime release implements; None if its kernels are unknown."""
-    return _load_implementations().get(release)
+def get_implementation(release: str, engine: str = "onnxruntime") -> Implementation | None:
+    """Return the operators that an exact release implements; None if its kernels are unknown."""
+    return _load_implementations(engine).get(release)
 
 
-def list_known_releases() -> tuple[str, ...]:
-    """Return the ONNX Runtime releases whose kernels are known, in ascending order."""
-    return tuple(_load_implementations())
+def list_known_releases(engine: str = "onnxruntime") -> tuple[str, ...]:
+    """Return the releases of an engine whose kernels are known, in ascending order."""
+    return tuple(_load_implementations(engine))
 
 
 def find_newest_schema(domain: str, name: str, version: int) -> Schema | None:
-    """Return an operator's schema at opset `version` (0: newest) from the newest release that has one."""
-    for implementation in reversed(_load_implementations().values()):
+    """Return an operator's schema at opset `version` (0: newest) from the newest ONNX Runtime release that has one."""
+    for implementation in reversed(_load_implementations("onnxruntime").values()):
         operator = implementation.operator(domain, name)
         schema = operator.schema(version or 2**31) if operator else None
         if schema is not None:

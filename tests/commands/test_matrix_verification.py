@@ -8,12 +8,13 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from onnxgate.commands.matrix_verification import _describe_observation, _WheelResolver
+from onnxgate.commands.matrix_verification import ReleaseResolver, _describe_observation
 from onnxgate.core.errors import ResolutionError
 from onnxgate.core.jobs import Completed, Crashed, Failure, LoadResult, Observation, Refused, TimedOut, Unavailable
 from onnxgate.project.lock.index import Release, ReleaseNotFound
+from onnxgate.project.lock.npm import NpmResolver
 from onnxgate.project.lock.releases import NumpyResolver
-from onnxgate.project.lock.types import LockedRuntime, Wheel
+from onnxgate.project.lock.types import Lock, LockedRuntime, Wheel
 from onnxgate.runtimes.pool import Progress
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
@@ -46,7 +47,7 @@ class Shelf:
 def test_unresponsive_index_is_queried_once() -> None:
     """After the index failed to respond, it is not queried again, because each query may take minutes."""
     shelf = Shelf()
-    specs = _WheelResolver(shelf, NumpyResolver(shelf), Progress()).find_specs(RUNTIMES)
+    specs = ReleaseResolver(shelf, NumpyResolver(shelf), NpmResolver(Lock(targets={})), Progress()).find_specs(RUNTIMES)
 
     assert set(specs) == {runtime.name for runtime in RUNTIMES}
     assert all(isinstance(spec, Unavailable) for spec in specs.values())
@@ -56,7 +57,7 @@ def test_unresponsive_index_is_queried_once() -> None:
 def test_release_uses_first_python_with_a_wheel() -> None:
     """Each release uses the first Python with a wheel; a missing release does not affect the others."""
     shelf = Shelf({"onnxruntime==1.8.1": "3.9", "onnxruntime==1.18.1": "3.11"})
-    specs = _WheelResolver(shelf, NumpyResolver(shelf), Progress()).find_specs(RUNTIMES)
+    specs = ReleaseResolver(shelf, NumpyResolver(shelf), NpmResolver(Lock(targets={})), Progress()).find_specs(RUNTIMES)
     old, missing, new = (specs[runtime.name] for runtime in RUNTIMES)
 
     assert isinstance(old, WorkerSpec)

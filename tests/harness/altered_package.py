@@ -20,7 +20,7 @@ def copy(folder: Path, shipped: Table, *, without_limits_of: str = "") -> Path:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "onnxgate", folder / "onnxgate", ignore=ignored)
     support = folder / "onnxgate" / "support"
-    (support / tables_operators.KERNEL_TABLE).write_bytes(tables_operators.encode_table(shipped))
+    (support / tables_operators.name_kernel_table()).write_bytes(tables_operators.encode_table(shipped))
     limits = support / "data" / "onnxruntime-limits.json"
     content = json.loads(limits.read_text(encoding="utf-8"))
     content["releases"].pop(without_limits_of, None)

@@ -17,7 +17,7 @@ from onnxgate.evidence.policy import PolicyChange
 from onnxgate.project.config.globs import is_glob, matches
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Config, Ignore, Target, read_opset
-from onnxgate.project.engines import list_bounding_versions
+from onnxgate.project.engines import engine_family, list_bounding_versions
 from onnxgate.project.lock.comparison import canonical_requirement
 from onnxgate.project.toml import quote_string
 from onnxgate.support.limits import load_limit_table
@@ -153,9 +153,11 @@ def _compare_lists(
 def _compare_requirement(report: PolicyReporter, name: str, before: str, after: str) -> PolicyChange:
     lost = find_lost_releases(before, after)
     message = f"`runtime` of target `{name}` changed from `{before}` to `{after}`"
-    known = [f"{engine} {release}" for engine, release in lost if release in load_limit_table().releases]
+    engine = canonicalize_name(Requirement(before).name)
+    releases = _list_table_releases(engine)
+    known = [f"{engine} {release}" for _, release in lost if release in releases]
     if known:
-        listed = [f"{known[0].partition(' ')[0]} {release}" for release in load_limit_table().releases]
+        listed = [f"{engine} {release}" for release in releases]
         verb = "is" if len(known) == 1 else "are"
         message += f"; {name_runtimes(known, listed)} {verb} no longer required"
     elif lost:
@@ -167,11 +169,11 @@ def _compare_requirement(report: PolicyReporter, name: str, before: str, after: 
 def find_lost_releases(before: str, after: str) -> list[tuple[str, str]]:
     """Return releases (engine and version) that satisfy the requirement `before` but not `after`.
 
-    All known releases of ONNX Runtime are tested, and versions around the bounds of both requirements.
+    All known releases of the engine are tested, and versions around the bounds of both requirements.
     """
     was, now = Requirement(before), Requirement(after)
     engine = canonicalize_name(was.name)
-    versions = list(load_limit_table().releases) if engine.startswith("onnxruntime") else []
+    versions = _list_table_releases(engine)
     versions += list_bounding_versions(was.specifier) + list_bounding_versions(now.specifier)
     is_same_engine = engine == canonicalize_name(now.name)
     return [
@@ -180,6 +182,11 @@ def find_lost_releases(before: str, after: str) -> list[tuple[str, str]]:
         if was.specifier.contains(version, prereleases=True)
         and not (is_same_engine and now.specifier.contains(version, prereleases=True))
     ]
+
+
+def _list_table_releases(engine: str) -> list[str]:
+    """Return the releases in the support table of an engine; builds of ONNX Runtime share its releases."""
+    return list(load_limit_table(engine_family(engine)).releases)
 
 
 # Rules

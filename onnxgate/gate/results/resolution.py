@@ -36,6 +36,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import hash_content
 from onnxgate.project.config import globs
 from onnxgate.project.config.loader import UNKNOWN_NAME_FIX, ModelNames, find_unknown_names
+from onnxgate.project.engines import engine_family, parse_engine
 from onnxgate.project.plan import PlannedModel, locked_runtimes
 from onnxgate.rules.definition import AnyRule
 
@@ -195,10 +196,15 @@ def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
     hits = sorted({resolved_hit.judged.hit for resolved_hit in group}, key=lambda hit: runtime_sort_key(hit.runtime))
     runtimes = tuple(dict.fromkeys(hit.runtime for hit in hits if hit.runtime))
     states = [hit.on for hit in hits if hit.on]
-    since = max((on.works_since for on in states), key=version_sort_key, default="")
-    until = min((on.works_until for on in states), key=version_sort_key, default="")
-    availability = [f"last worked on {until}"] if until else []
-    availability += [f"works {'again ' if until else ''}since {since}"] if since else []
+    by_engine: dict[str, list[OnRuntime]] = {}
+    for on in states:
+        by_engine.setdefault(engine_family(parse_engine(on.name)), []).append(on)
+    since, until = _find_working_span(states) if len(by_engine) == 1 else ("", "")
+    availability = [
+        phrase
+        for engine, own in by_engine.items()
+        for phrase in _describe_working_span(*_find_working_span(own), engine if len(by_engine) > 1 else "")
+    ]
     return Finding(
         rule=first.rule,
         level=first.level.value,
@@ -214,6 +220,21 @@ def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
         confirmed=bool(runtimes) and all(resolved_hit.confirmed for resolved_hit in group),
         fingerprint=first.fingerprint,
     )
+
+
+def _find_working_span(states: Iterable[OnRuntime]) -> tuple[str, str]:
+    """Return the first release since which a model works on releases of one engine, and the last on which it worked."""
+    since = max((on.works_since for on in states), key=version_sort_key, default="")
+    return since, min((on.works_until for on in states), key=version_sort_key, default="")
+
+
+def _describe_working_span(since: str, until: str, engine: str) -> Iterator[str]:
+    """Yield what is known about the releases on which a model works; `engine` is named unless it is ""."""
+    named = f"{engine} " if engine else ""
+    if until:
+        yield f"last worked on {named}{until}"
+    if since:
+        yield f"works {'again ' if until else ''}since {named}{since}"
 
 
 def report_place(place: Place) -> ReportedPlace:

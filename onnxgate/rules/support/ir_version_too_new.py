@@ -24,15 +24,14 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     - set the IR version before saving: `model.ir_version = 10`, or
     - raise the target's `runtime`, and run `onnxgate lock`.
     """
-    if subject.model.ir_version <= subject.runtime.max_ir:
+    max_ir = subject.runtime.max_ir
+    if max_ir is None or subject.model.ir_version <= max_ir:
         return
     yield Hit(
         subject.place,
         f"uses IR version {subject.model.ir_version}",
         model=subject.model.path,
-        on=OnRuntime(
-            subject.runtime.name, f"supports up to {subject.runtime.max_ir}", works_since=subject.ir_works_since
-        ),
+        on=OnRuntime(subject.runtime.name, f"supports up to {max_ir}", works_since=subject.ir_works_since),
         fix=(
             Repair(
                 subject.model.path,

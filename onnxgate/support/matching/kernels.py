@@ -1,5 +1,7 @@
 """Predict whether a release loads a model: match its operations against schemas and kernels as ONNX Runtime does.
 
+Operations on engines whose support was probed are matched in `support/matching/probed`.
+
 Source: models loaded on ONNX Runtime 1.16 to 1.31; `campaigns/conformance` compares the predictions with the results.
 """
 
@@ -14,7 +16,7 @@ from msgspec.structs import replace
 
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
-from onnxgate.support.limits import Limits
+from onnxgate.support.limits import Limits, accepts_ir_version
 from onnxgate.support.matching.function_bodies import expand_function
 from onnxgate.support.matching.node_checks import find_constrained_type, find_schema_violation
 from onnxgate.support.matching.operations import (
@@ -26,6 +28,7 @@ from onnxgate.support.matching.operations import (
     TypedNode,
     get_unknown_type,
 )
+from onnxgate.support.matching.probed import match_probed_node, match_probed_operation
 from onnxgate.support.matching.restrictions import (
     eliminates,
     find_body_restriction,
@@ -50,6 +53,8 @@ def match_operation(
     operation: Operation, implementation: Implementation, providers: Sequence[str] = (CPU_PROVIDER,)
 ) -> MatchResult:
     """Return why a release does not implement an operation, or why this is unknown; None if it does implement it."""
+    if implementation.is_probed:
+        return match_probed_operation(operation, implementation)
     return _Matcher(implementation, frozenset({*providers, CPU_PROVIDER})).answer(operation, 0)
 
 
@@ -249,7 +254,7 @@ def predict(
                 gap, unknown = (result, "") if isinstance(result, SupportGap) else (None, result)
                 problems.append(NodeProblem(detached, gap, unknown))
     return Prediction(
-        ir_too_new=prepared.ir_version > limits.ir,
+        ir_too_new=not accepts_ir_version(limits, prepared.ir_version),
         opsets_too_new=tuple(
             domain for domain, version in prepared.opsets.items() if version > limits.opsets.get(domain, version)
         ),
@@ -270,6 +275,8 @@ def match_node(node: TypedNode, implementation: Implementation, providers: Seque
     Nodes in the node's subgraphs or in the function that it calls are not checked.
     Source: ONNX Runtime 1.16 to 1.31 implicitly imports the domains that it supports, except in local functions.
     """
+    if implementation.is_probed:
+        return match_probed_node(node, implementation)
     operation = node.operation
     if not operation.version and (node.within or operation.domain not in implementation.newest_opsets):
         importer = "its local function" if node.within else "the model"

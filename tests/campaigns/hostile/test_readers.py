@@ -246,11 +246,11 @@ def test_a_damaged_installation(content: bytes, tmp_path: Path, monkeypatch: pyt
     from onnxgate.support import operators
 
     (tmp_path / "data").mkdir()
-    (tmp_path / operators.KERNEL_TABLE).write_bytes(content)
+    (tmp_path / operators.name_kernel_table()).write_bytes(content)
     monkeypatch.setattr(operators, "SUPPORT_FOLDER", tmp_path)
 
     with pytest.raises(OnnxgateError, match="corrupt"):
-        operators.load_shipped_table.__wrapped__()
+        operators.load_shipped_table.__wrapped__("onnxruntime")
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_the_newest_minors_are_those_of_the_index(monkeypatch: pytest.MonkeyPatc
     """The newest minor releases are those of the index, even if the support data are older."""
     old = {name: limit for name, limit in limits.load_limit_table().releases.items() if Version(name) < Version("1.28")}
     current = suggest_targets((), (), UvIndex())
-    monkeypatch.setattr(limits, "load_limit_table", lambda: limits.LimitTable("onnxruntime", old))
+    monkeypatch.setattr(limits, "load_limit_table", lambda engine="onnxruntime": limits.LimitTable("onnxruntime", old))
     lagging = suggest_targets((), (), UvIndex())
 
     assert Version(current[0].runtime.partition(">=")[2].partition(",")[0]) >= Version(newest_minors(4)[0])
@@ -269,7 +269,7 @@ def test_later_releases_of_the_index_are_named(tmp_path: Path, monkeypatch: pyte
     old = {name: limit for name, limit in limits.load_limit_table().releases.items() if Version(name) < Version("1.17")}
     save_model(tmp_path / "net.onnx")
     predictions = predict_models(tmp_path, ["net.onnx"], 1)
-    monkeypatch.setattr(limits, "load_limit_table", lambda: limits.LimitTable("onnxruntime", old))
+    monkeypatch.setattr(limits, "load_limit_table", lambda engine="onnxruntime": limits.LimitTable("onnxruntime", old))
 
     (prediction,) = describe_prediction("onnxruntime>=1.16.3,<1.19", predictions, UvIndex())
     assert prediction.endswith(" on onnxruntime 1.16.3 (no prediction for 1.17.3 and 1.18.1).")
@@ -313,7 +313,7 @@ def test_earlier_releases_of_the_index_are_named(tmp_path: Path, monkeypatch: py
     new = {n: limit for n, limit in limits.load_limit_table().releases.items() if Version(n) >= Version("1.19")}
     save_model(tmp_path / "net.onnx")
     predictions = predict_models(tmp_path, ["net.onnx"], 1)
-    monkeypatch.setattr(limits, "load_limit_table", lambda: limits.LimitTable("onnxruntime", new))
+    monkeypatch.setattr(limits, "load_limit_table", lambda engine="onnxruntime": limits.LimitTable("onnxruntime", new))
 
     (prediction,) = describe_prediction("onnxruntime>=1.17,<1.20", predictions, UvIndex())
 
