@@ -17,10 +17,10 @@ from onnxgate.support.operators import Schema, get_implementation, list_known_re
 IR_VERSION = 10
 USUAL = ("tensor(float)", "tensor(int64)", "tensor(int32)", "tensor(uint8)", "tensor(int8)", "tensor(bool)")
 RESULT_TYPE = ("to", "dtype", "output_dtype", "output_datatype")
-MIN_FULL_OPSET = 13
-"""Versions that only older opsets use get fewer probes."""
+FULL_OPSETS = (13, 18, 21, 27)
+"""Opsets of which the operator versions get combinations of variations; others get only variations of one thing."""
 _COMBINATIONS = 16
-_FEW_COMBINATIONS = 4
+_FEW_COMBINATIONS = 2
 _BROADCASTING = 8
 """First opset in which all elementwise operators broadcast."""
 _MAX_OTHERS = 12
@@ -70,7 +70,7 @@ def _is_valid(model: ModelProto) -> bool:
 def _list_cases(schema: Any, opset: int, entry: Entry, rng: random.Random, seed: int) -> Iterator[Case]:
     """Yield the usual case, each variation of it alone, and combinations of variations."""
     variations = list(_vary(schema, entry))
-    few = opset < MIN_FULL_OPSET
+    few = not any(schema.since_version <= full <= opset for full in FULL_OPSETS)
     if not seed:
         yield Case()
         yield from variations
