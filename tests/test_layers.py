@@ -165,6 +165,7 @@ LAZY = {
         "stages/lock.py",
         "stages/support.py",
     ),
+    "questions about versions import no onnx": ("support/minimal_nodes.py",),
     "only children that end with their parent need it": ("core/process_pool.py",),
     "a distribution may install uv without its Python package": ("core/subprocesses.py",),
 }

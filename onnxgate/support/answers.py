@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-SupportWay = Literal["kernel", "function", "cast", "folded", "none"]
+SupportWay = Literal["kernel", "function", "cast", "folded", "none", "unknown"]
 """How a release runs an operator: with a kernel, with the operator's function body, with a kernel between inserted
 casts to float, or by removing the node while it loads the model. "none": it refuses the model."""
 
@@ -20,21 +20,27 @@ class SupportSpan(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str  # exact release
     until: str  # exact release; the newest known release if support has not ended
     way: SupportWay
-    reason: str = ""  # why these releases refuse the operator, if `way` is "none"
+    reason: str = ""  # why the releases refuse the operator, why this is unknown, or when they remove the node
 
 
 class TypeSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Releases that accept one type for a type parameter of an operator, with at least one choice of other types."""
 
-    parameter: str  # name of the constraint (`T`), or of an input or output with a fixed type
+    parameter: str  # name of the constraint (`T`), or of an input or output if no type of the operator varies
     type: str  # as in ONNX schemas: "tensor(float16)"
     spans: tuple[SupportSpan, ...]  # ascending; together they cover all known releases
 
 
 class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Support of one version of an operator, which models use if they import opset `version` to `last_opset`."""
+    """Support of one version of an operator in models that import opset `first_opset` to `last_opset` of its domain.
+
+    A version has several of these values if releases support it in different ways at different opsets, because
+    function bodies depend on the opset. `spans` and `types` describe `first_opset`. At later opsets they are the same
+    in releases that accept the opset.
+    """
 
     version: int
+    first_opset: int
     last_opset: int | None  # None: no newer version is known
     deprecated: bool
     spans: tuple[SupportSpan, ...]  # the best way of any type, by release
@@ -49,3 +55,63 @@ class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     operator: str
     versions: tuple[VersionSupport, ...]  # ascending
     provider: str = "CPUExecutionProvider"
+
+
+class NewestVersions(msgspec.Struct, frozen=True):
+    """The newest IR version and opsets that all of several releases accept."""
+
+    ir_version: int | None  # None: no limit
+    opsets: dict[str, int]  # by domain; a domain without an entry has no limit
+
+
+ChangeKind = Literal["added", "removed", "changed"]
+
+
+class OperatorChange(msgspec.Struct, frozen=True):
+    """A change from one release to another that several operators have in common."""
+
+    kind: ChangeKind
+    operators: tuple[str, ...]  # sorted, such as "Gelu" or "com.microsoft.Gelu"
+    details: tuple[str, ...]  # changes to schemas and kernels, such as "kernel 20+ (T +float)"
+
+
+class ReleaseSupport(msgspec.Struct, frozen=True, kw_only=True):
+    """Versions, locations of external data and operators that a release accepts."""
+
+    release: str
+    ir_version: int | None  # newest; None: no limit
+    opsets: dict[str, int]  # newest, by domain; a domain without an entry has no limit
+    unreleased_opsets: dict[str, int]  # newer ones that require ALLOW_RELEASED_ONNX_OPSET_ONLY=0
+    external_data: dict[str, bool] | None  # whether it reads external data there; None: not measured
+    operators: dict[str, int] | None  # number of operators with a kernel, by domain; None: not known
+
+
+class ReleaseDifference(msgspec.Struct, frozen=True):
+    """Differences between two releases."""
+
+    older: ReleaseSupport
+    newer: ReleaseSupport
+    changes: tuple[OperatorChange, ...]
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The package of a release from which its kernels and schemas were read."""
+
+    release: str
+    file: str
+    sha256: str
+
+
+class SupportAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to one question to `onnxgate support`. Only the fields that it is about have values."""
+
+    version: int = 1  # of this format
+    engine: str
+    requirement: str  # releases that the question is about; "" for all known releases
+    releases: tuple[str, ...]  # the known releases that match the requirement, ascending
+    operators: tuple[OperatorSupport, ...] = ()
+    described: tuple[ReleaseSupport, ...] = ()
+    newest: NewestVersions | None = None
+    difference: ReleaseDifference | None = None
+    platform: str = ""  # of the packages from which the answer comes
+    sources: tuple[Source, ...] = ()

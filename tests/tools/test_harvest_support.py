@@ -15,91 +15,16 @@ import msgspec
 import pytest
 
 from onnxgate.support import harvest as joining
-from onnxgate.support.harvest import BuildDump, DumpedKernel, DumpedParameter, DumpedSchema
-from onnxgate.support.operators import Operator, TableSource, build_implementations, decode_table, encode_table
+from onnxgate.support.harvest import BuildDump
+from onnxgate.support.operators import TableSource, decode_table, encode_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 from harvest import data
-from harvest.changes import changes
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "harvest_support.py"
 DATA = ROOT / "onnxgate" / "support" / "data"
-FLOAT, DOUBLE, HALF = "tensor(float)", "tensor(double)", "tensor(float16)"
-OPEN = 2**31 - 1
-
-
-def kernel(name: str, start: int, end: int, *types: str) -> DumpedKernel:
-    """Return a kernel with one type parameter."""
-    return DumpedKernel(
-        domain="", name=name, versions=(start, end), provider="CPUExecutionProvider", constraints={"T": types}
-    )
-
-
-def schema(since: int, *attributes: str, inputs_max: int = 2) -> DumpedSchema:
-    """Return one version of the schema of `Add`."""
-    return DumpedSchema(
-        domain="",
-        name="Add",
-        since=since,
-        deprecated=False,
-        experimental=False,
-        inputs=(DumpedParameter("a", "T", "Single", True), DumpedParameter("b", "T", "Optional", True))[:inputs_max],
-        outputs=(DumpedParameter("c", "T", "Single", True),),
-        constraints={"T": (FLOAT,)},
-        attributes=dict.fromkeys(attributes, ("INT", True)),
-        inputs_range=(1, inputs_max),
-        outputs_range=(1, 1),
-    )
-
-
-def operators(*rows: DumpedKernel | DumpedSchema) -> dict[str, Operator]:
-    """Return a release with these schemas and kernels."""
-    schemas = tuple(row for row in rows if isinstance(row, DumpedSchema))
-    kernels = tuple(row for row in rows if isinstance(row, DumpedKernel))
-    dump = BuildDump(registry=True, release="1.0", commit="", platform="", schemas=schemas, kernels=kernels)
-    table = joining.build_table(dump, TableSource(release="1.0", wheel="", sha256=""))
-    release = build_implementations(table, {})["1.0"]
-    return {name: found for name in table.operators["ai.onnx"] if (found := release.operator("ai.onnx", name))}
-
-
-@pytest.mark.parametrize(
-    ("older", "newer", "expected"),
-    [
-        ([schema(7)], [schema(7)], []),
-        ([schema(7)], [schema(7), schema(13)], ["- `Add`: schema 13\n"]),
-        ([schema(7), schema(13)], [schema(7)], ["- `Add`: no schema 13\n"]),
-        (
-            [schema(7, "old")],
-            [schema(7, "new", inputs_max=1)],
-            ["- `Add`: schema 7 with attribute +new: INT! -old: INT!, input -b: T?, inputs max 1 for 2\n"],
-        ),
-        (
-            [kernel("Add", 7, OPEN, FLOAT)],
-            [kernel("Add", 7, 12, FLOAT), kernel("Add", 13, OPEN, FLOAT, HALF)],
-            ["- `Add`: kernel 7-12, 13+ (T +float16) for 7+\n"],
-        ),
-        ([kernel("Add", 7, 7, FLOAT)], [kernel("Add", 7, 7, DOUBLE)], ["- `Add`: kernel 7 with T +double -float\n"]),
-        ([kernel("Add", 7, 7, FLOAT), schema(7)], [schema(7)], ["- `Add`: no kernel 7\n"]),
-        (
-            [schema(7)],
-            [schema(7), kernel("Sub", 7, OPEN, FLOAT), kernel("Mul", 7, OPEN, FLOAT)],
-            ["- `Mul`, `Sub`: new; kernel 7+ (T +float)\n"],
-        ),
-        ([schema(7), kernel("Sub", 1, 1, FLOAT)], [schema(7)], ["- `Sub`: removed; no kernel 1\n"]),
-        (
-            [kernel("Add", 7, 7, FLOAT), kernel("Add", 7, 7, DOUBLE)],
-            [kernel("Add", 7, 7, FLOAT, DOUBLE)],
-            ["- `Add`: the same types in different combinations\n"],
-        ),
-    ],
-)
-def test_changes_are_described(
-    older: list[DumpedKernel | DumpedSchema], newer: list[DumpedKernel | DumpedSchema], expected: list[str]
-) -> None:
-    """Changes are described for reviewers; equal changes share a line."""
-    assert expected == changes(operators(*older), operators(*newer))
 
 
 def test_every_shipped_file_follows_from_the_data() -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from harvest.changes import changes
+from onnxgate.support.answers import OperatorChange
+from onnxgate.support.changes import list_changes, list_operators_by_label
 from onnxgate.support.limits import ExternalData, Limits
-from onnxgate.support.operators import Implementation, Operator, Table, TableSource, build_implementations
+from onnxgate.support.operators import Implementation, TableSource, build_implementations
 
 if TYPE_CHECKING:
     from harvest.data import Data
@@ -28,8 +29,8 @@ are written without `tensor(…)`.
 def summary(data: Data) -> str:
     """Return the page, newest release first."""
     known = build_implementations(data.table, {}) if data.table is not None else {}
-    parts = [HEAD, _limits(data.limits), _sources(data.sources, data.table, known)]
-    parts += reversed(list(_changes(data.table, known))) if data.table is not None else []
+    parts = [HEAD, _limits(data.limits), _sources(data.sources, known)]
+    parts += reversed(list(_changes(known)))
     return "\n".join(parts)
 
 
@@ -52,34 +53,30 @@ def _refused(policy: ExternalData | None) -> str:
     return ", ".join(name for name in policy.__struct_fields__ if not getattr(policy, name)).replace("_", " ")
 
 
-def _sources(sources: Mapping[str, TableSource], table: Table | None, known: Mapping[str, Implementation]) -> str:
+def _sources(sources: Mapping[str, TableSource], known: Mapping[str, Implementation]) -> str:
     head = ["release", "kernels", "schemas", "commit", "wheel", "sha256"]
-    return "## Sources\n\n" + _table(
-        head, (_source(source, table, known) for source in reversed(list(sources.values())))
-    )
+    return "## Sources\n\n" + _table(head, (_source(source, known) for source in reversed(list(sources.values()))))
 
 
-def _source(source: TableSource, table: Table | None, known: Mapping[str, Implementation]) -> list[str]:
+def _source(source: TableSource, known: Mapping[str, Implementation]) -> list[str]:
     counts = ["", ""]
-    if table is not None and source.release in known:
-        operators = [operator for _, operator in _operators(table, known[source.release])]
+    if source.release in known:
+        operators = list_operators_by_label(known[source.release]).values()
         counts = [str(sum(len(each.kernels) for each in operators)), str(sum(len(each.schemas) for each in operators))]
     return [source.release, *counts, source.commit, f"`{source.wheel}`", f"`{source.sha256}`"]
 
 
-def _changes(table: Table, known: Mapping[str, Implementation]) -> Iterator[str]:
+def _changes(known: Mapping[str, Implementation]) -> Iterator[str]:
     for older, newer in pairwise(known.values()):
-        lines = changes(dict(_operators(table, older)), dict(_operators(table, newer)))
-        yield f"## {newer.release} after {older.release}\n\n" + ("".join(lines) or "No change.\n")
+        changes = list_changes(list_operators_by_label(older), list_operators_by_label(newer))
+        lines = "".join(map(_change, changes))
+        yield f"## {newer.release} after {older.release}\n\n" + (lines or "No change.\n")
 
 
-def _operators(table: Table, release: Implementation) -> Iterator[tuple[str, Operator]]:
-    """Yield the operators of a release with their qualified names."""
-    for domain in table.operators:
-        for name in release.operators(domain):
-            operator = release.operator(domain, name)
-            if operator is not None:
-                yield (name if domain == "ai.onnx" else f"{domain}.{name}"), operator
+def _change(change: OperatorChange) -> str:
+    kinds = {"added": ["new"], "removed": ["removed"], "changed": []}
+    names = ", ".join(f"`{name}`" for name in change.operators)
+    return f"- {names}: {'; '.join([*kinds[change.kind], *change.details])}\n"
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

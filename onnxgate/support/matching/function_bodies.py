@@ -60,6 +60,14 @@ def expand_contrib_function(operation: Operation, name: str) -> tuple[TypedNode,
     return infer_node_types(instantiate_function(parse_contrib_body(name), node, types, imports=imports))
 
 
+def has_function_body(domain: str, name: str, since: int) -> bool:
+    """Return whether a version of an operator may have a function body, as far as the installed onnx defines it."""
+    label = name if domain == DEFAULT_DOMAIN else f"{domain}.{name}"
+    schema = _find_schema(domain, name, since)
+    is_defined = schema is not None and (schema.has_function or schema.has_context_dependent_function)
+    return is_defined or f"{label}({since})" in CONTRIB_BODIES
+
+
 def get_definition_nodes(operation: Operation, since: int) -> tuple[TypedNode, ...] | None:
     """Return the nodes of the function body that the ONNX standard defines for an operation; None if there is none."""
     if f"{operation.label}({since})" in CONTRIB_BODIES:

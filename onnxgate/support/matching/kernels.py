@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -43,18 +43,38 @@ if TYPE_CHECKING:
 MatchResult = SupportGap | str | None
 """Whether a release implements an operation: a support gap, the reason why this is unknown, or None if it does."""
 
+
+class Implemented(msgspec.Struct, frozen=True):
+    """A release implements an operation in this way."""
+
+    way: Literal["kernel", "function", "cast", "folded"]
+
+
+_BY_KERNEL, _BY_FUNCTION = Implemented("kernel"), Implemented("function")
+_BY_CAST, _FOLDED = Implemented("cast"), Implemented("folded")
+Match = Implemented | SupportGap | str
+"""How a release implements an operation, a support gap, or the reason why this is unknown."""
+
 FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
 CPU_PROVIDER = "CPUExecutionProvider"
 _MAX_BODY_DEPTH = 16
-_CAST_SINCE = 6
+FIRST_CAST_OPSET = 6
 
 
 def match_operation(
     operation: Operation, implementation: Implementation, providers: Sequence[str] = (CPU_PROVIDER,)
 ) -> MatchResult:
     """Return why a release does not implement an operation, or why this is unknown; None if it does implement it."""
+    result = find_implementation(operation, implementation, providers)
+    return None if isinstance(result, Implemented) else result
+
+
+def find_implementation(
+    operation: Operation, implementation: Implementation, providers: Sequence[str] = (CPU_PROVIDER,)
+) -> Match:
+    """Return how a release implements an operation, why it does not, or why this is unknown."""
     if implementation.is_probed:
-        return match_probed_operation(operation, implementation)
+        return match_probed_operation(operation, implementation) or _BY_KERNEL
     return _Matcher(implementation, frozenset({*providers, CPU_PROVIDER})).answer(operation, 0)
 
 
@@ -63,13 +83,13 @@ class _Matcher:
         self._on = implementation
         self._providers = providers
 
-    def answer(self, operation: Operation, depth: int) -> MatchResult:
+    def answer(self, operation: Operation, depth: int) -> Match:
         key = (operation, self._providers)
         if key not in self._on.answers:
             self._on.answers[key] = self._decide(operation, depth)
         return self._on.answers[key]  # type: ignore[return-value]
 
-    def _decide(self, operation: Operation, depth: int) -> MatchResult:
+    def _decide(self, operation: Operation, depth: int) -> Match:
         # Source: ONNX Runtime 1.16 to 1.31 implicitly imports the domains that it supports.
         version = operation.version or self._on.newest_opsets.get(operation.domain)
         operator = self._on.operator(operation.domain, operation.name)
@@ -81,7 +101,7 @@ class _Matcher:
             return SupportGap("unknown-domain", problem)
         schema = operator.schema(version) if operator else None
         if version < 0 and (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Constant"):
-            return None  # it becomes an initializer
+            return _FOLDED  # it becomes an initializer
         if operator is None or schema is None:
             first = operator.schemas[0].since if operator and operator.schemas else None
             problem = f"`{operation.label}` does not exist in opset {max(version, 0)} of `{operation.domain}`"
@@ -89,10 +109,10 @@ class _Matcher:
         if schema.deprecated:
             return SupportGap("deprecated-operator", f"`{operation.label}` is deprecated since opset {schema.since}")
         if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Constant"):
-            return _check_constant(operation, schema, self._on)
+            return _check_constant(operation, schema, self._on) or _FOLDED
         return find_schema_violation(operation, schema) or self._match_kernels(operation, operator, schema, depth)
 
-    def _match_kernels(self, operation: Operation, operator: Operator, schema: Schema, depth: int) -> MatchResult:
+    def _match_kernels(self, operation: Operation, operator: Operator, schema: Schema, depth: int) -> Match:
         kernels = [  # an open-ended kernel implements only its first version
             kernel
             for kernel in operator.kernels
@@ -100,21 +120,23 @@ class _Matcher:
         ]
         answers = [_accepts_types(kernel, schema, operation) for kernel in kernels]
         if True in answers:
-            return find_restriction(operation, schema.since, self._on.release)
+            return find_restriction(operation, schema.since, self._on.release) or _BY_KERNEL
         expanded = expand_function(operation, schema, self._on) if depth < _MAX_BODY_DEPTH else None
         if expanded is not None:
             inside = find_body_restriction(operation, schema.since, self._on.release)
             if not isinstance(inside, SupportGap):
                 in_body = self._match_body(operation, schema, expanded, depth)
                 inside = in_body if isinstance(in_body, SupportGap) else inside or in_body
-            return _explain_unknown_types(operation) if isinstance(inside, SupportGap) and None in answers else inside
+            if isinstance(inside, SupportGap) and None in answers:
+                return _explain_unknown_types(operation)
+            return inside or _BY_FUNCTION
         answers += _match_with_float_casts(kernels, schema, operation)
         if True in answers:
-            return find_restriction(operation, schema.since, self._on.release)
+            return find_restriction(operation, schema.since, self._on.release) or _BY_CAST
         if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static:
-            return None  # folded into a constant before kernels are selected
+            return _FOLDED  # into a constant, before kernels are selected
         if operation.traits.is_eliminated and eliminates(operation, schema.since, self._on.release):
-            return None
+            return _FOLDED
         if None in answers:
             return _explain_unknown_types(operation)
         return _make_missing_kernel_gap(operation, operator, schema, kernels)
@@ -132,7 +154,8 @@ class _Matcher:
                 problem = f"`{name}` has no kernel for its types, and in its function body {answer.problem}"
                 about = f"{node.operation.label} {answer.about}"
                 return replace(answer, rule="missing-kernel", problem=problem, about=about)
-            result = result or answer
+            if isinstance(answer, str):
+                result = result or answer
         return result
 
 
@@ -144,7 +167,7 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
     opset 6, in which Cast has a different attribute.
     """
     graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
-    if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < _CAST_SINCE:
+    if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < FIRST_CAST_OPSET:
         return []
     if any(output and "float16" in output and not output.startswith("tensor(") for output in operation.outputs):
         return []

@@ -1,36 +1,55 @@
-"""Describe changes to operators from one release to the next. Operators with equal changes share a line."""
+"""Describe changes to operators from one release to another. Operators with equal changes are listed together.
+
+In the descriptions, `7+` is a kernel with an open-ended range of versions, which ONNX Runtime uses only for version 7
+of the operator, and `7-12` a kernel for versions 7 to 12. The kernel or number that was replaced follows after `for`.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from onnxgate.support.operators import FormalParameter, Kernel, Operator, Schema
+from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.support.answers import ChangeKind, OperatorChange
+from onnxgate.support.operators import FormalParameter, Implementation, Kernel, Operator, Schema
 
 Types = dict[str, frozenset[str]]  # constraint -> types
 Versions = tuple[int, int]
 
 
-def changes(older: Mapping[str, Operator], newer: Mapping[str, Operator]) -> list[str]:
-    """Return Markdown list items `- operators: change`, sorted by the first operator in each item."""
-    changed: dict[str, list[str]] = defaultdict(list)
+def list_operators_by_label(release: Implementation) -> dict[str, Operator]:
+    """Return the operators of a release by label, such as `Gelu` or `com.microsoft.Gelu`."""
+    return {
+        name if domain == DEFAULT_DOMAIN else f"{domain}.{name}": operator
+        for domain in release.domains()
+        for name in release.operators(domain)
+        if (operator := release.operator(domain, name)) is not None
+    }
+
+
+def list_changes(older: Mapping[str, Operator], newer: Mapping[str, Operator]) -> tuple[OperatorChange, ...]:
+    """Return the changes from one release to another, sorted by their first operators."""
+    changed: dict[tuple[ChangeKind, tuple[str, ...]], list[str]] = defaultdict(list)
     for name in sorted(older.keys() | newer.keys()):
-        text = _operator(older.get(name), newer.get(name))
-        if text:
-            changed[text].append(f"`{name}`")
-    return [f"- {', '.join(names)}: {text}\n" for text, names in changed.items()]
+        before, after = older.get(name), newer.get(name)
+        kind: ChangeKind = "added" if before is None else "removed" if after is None else "changed"
+        details = _describe(before, after)
+        if details or kind != "changed":
+            changed[kind, details].append(name)
+    return tuple(OperatorChange(kind, tuple(names), details) for (kind, details), names in changed.items())
 
 
-def _operator(older: Operator | None, newer: Operator | None) -> str:
+def _describe(older: Operator | None, newer: Operator | None) -> tuple[str, ...]:
     schemas = _schemas(older.schemas if older else (), newer.schemas if newer else ())
     kernels = _kernels(older.kernels if older else (), newer.kernels if newer else ())
-    words = [("new" if older is None else "removed" if newer is None else ""), *schemas, *kernels]
-    return "; ".join(word for word in words if word) or _hidden(older, newer)
+    details = tuple(filter(None, (*schemas, *kernels)))
+    hidden = "" if details else _hidden(older, newer)
+    return (hidden,) if hidden else details
 
 
 def _hidden(older: Operator | None, newer: Operator | None) -> str:
     """Describe changes that do not affect versions or the sets of types."""
-    old, new = ({_row(kernel) for kernel in each.kernels} if each else set() for each in (older, newer))
+    old, new = ({_row(kernel) for kernel in it.kernels} if it else set() for it in (older, newer))
     return "" if old == new else "the same types in different combinations"
 
 
@@ -39,7 +58,7 @@ def _row(kernel: Kernel) -> object:
 
 
 def _schemas(older: Iterable[Schema], newer: Iterable[Schema]) -> Iterator[str]:
-    old, new = ({schema.since: schema for schema in each} for each in (older, newer))
+    old, new = ({schema.since: schema for schema in it} for it in (older, newer))
     yield _and_more("schema", (str(since) for since in sorted(new.keys() - old.keys())))
     yield _and_more("no schema", (str(since) for since in sorted(old.keys() - new.keys())))
     for since in sorted(old.keys() & new.keys()):
@@ -71,19 +90,19 @@ def _kernels(older: Iterable[Kernel], newer: Iterable[Kernel]) -> Iterator[str]:
     gone, come = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
     if come:
         replaced = f" for {', '.join(map(_range, gone))}" if gone else ""
-        yield _and_more("kernel", (f"{_range(each)}{_unlike(each, old, new)}" for each in come)) + replaced
+        yield _and_more("kernel", (f"{_range(it)}{_unlike(it, old, new)}" for it in come)) + replaced
     elif gone:
         yield _and_more("no kernel", map(_range, gone))
-    for each in sorted(old.keys() & new.keys()):
-        differences = list(_types(old[each], new[each]))
+    for it in sorted(old.keys() & new.keys()):
+        differences = list(_types(old[it], new[it]))
         if differences:
-            yield f"kernel {_range(each)} with {', '.join(differences)}"
+            yield f"kernel {_range(it)} with {', '.join(differences)}"
 
 
 def _unlike(versions: Versions, old: Mapping[Versions, Types], new: Mapping[Versions, Types]) -> str:
     """Return how the types of a new version range differ from the replaced range, or from the previous range."""
-    same_start = [types for each, types in old.items() if each[0] == versions[0]]
-    before = [types for each, types in sorted(new.items()) if each[0] < versions[0]]
+    same_start = [types for it, types in old.items() if it[0] == versions[0]]
+    before = [types for it, types in sorted(new.items()) if it[0] < versions[0]]
     differences = list(_types((same_start or before[-1:] or [{}])[0], new[versions]))
     return f" ({', '.join(differences)})" if differences else ""
 
@@ -93,8 +112,8 @@ def _ranges(kernels: Iterable[Kernel]) -> dict[Versions, Types]:
     actual: dict[Versions, Types] = {}
     for kernel in kernels:
         types = actual.setdefault((kernel.start, kernel.end), {})
-        for name, each in kernel.constraints.items():
-            types[name] = types.get(name, frozenset()) | each
+        for name, accepted in kernel.constraints.items():
+            types[name] = types.get(name, frozenset()) | accepted
     return actual
 
 
@@ -109,7 +128,7 @@ def _types(old: Mapping[str, frozenset[str]], new: Mapping[str, frozenset[str]])
 def _moved(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     """Yield the difference between two lists, such as `attribute +a -b`."""
     come, gone = sorted(set(new) - set(old)), sorted(set(old) - set(new))
-    words = [*(f"+{each}" for each in come), *(f"-{each}" for each in gone)]
+    words = [*(f"+{it}" for it in come), *(f"-{it}" for it in gone)]
     if words:
         yield f"{what} {' '.join(words)}"
     elif old != new:

@@ -1,0 +1,220 @@
+"""Build the smallest nodes of an operator: with the required arguments, and with each combination of types."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, parse_type
+from onnxgate.support.matching.kernels import FLOAT, FLOAT16
+from onnxgate.support.matching.operations import Attribute, Operation
+from onnxgate.support.operators import MIXED, OPTIONAL, VARIADIC, FormalParameter, Kernel, Operator, Schema
+
+if TYPE_CHECKING:
+    from onnx import ValueInfoProto
+
+_USUAL_TYPES = (FLOAT, *(f"tensor({name})" for name in ("int64", "int32", "uint8", "int8", "bool")))
+"""Types that are tried first for the other parameters of an operator."""
+_MAX_COMBINATIONS = 64
+"""Maximum number of combinations of types that are tried in addition to the combinations that kernels name."""
+_BODY_ATTRIBUTES = dict.fromkeys(("num_groups", "q_num_heads", "kv_num_heads"), 1)
+"""Values of required attributes without which an operator has no function body."""
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+"""Attributes that set the element type of an output."""
+_OPTIONAL_INPUTS = {"LinearAttention": ("decay", "beta")}
+"""Optional inputs without which the function body of an operator is not valid with its default attributes."""
+_AI_ONNX_OPSET = 17
+"""Opset of ai.onnx that models with operators of other domains import; all known releases accept it."""
+
+
+class _Arguments(NamedTuple):
+    """Formal parameters of the arguments of a node; None for an omitted argument."""
+
+    inputs: tuple[FormalParameter | None, ...]
+    outputs: tuple[FormalParameter | None, ...]
+
+    def list_parameters(self, schema: Schema) -> list[str]:
+        """Return the type parameters of the arguments."""
+        names = [formal.type for formal in (*self.inputs, *self.outputs) if formal is not None]
+        return [name for name in dict.fromkeys(names) if name in schema.constraints]
+
+
+@functools.lru_cache(maxsize=2**16)
+def list_operations(
+    operator: Operator, since: int, opset: int, parameter: str, types: tuple[tuple[str, str], ...], has_body: bool
+) -> tuple[Operation, ...]:
+    """Return the smallest nodes of an operator's version, in models that import an opset of its domain.
+
+    `types` fixes types of some type parameters; one of these is `parameter`, which the other types resemble if
+    possible. The first nodes have types that a kernel accepts. With `has_body`, other combinations follow.
+    """
+    schema = next(schema for schema in operator.schemas if schema.since == since)
+    arguments = _select_arguments(operator.name, schema, tuple(name for name, _ in types))
+    kernels = [kernel for kernel in operator.kernels if kernel.start <= since <= (kernel.end or kernel.start)]
+    bindings = _list_bindings(schema, kernels, arguments, parameter, dict(types), has_body)
+    return tuple(_make_operation(operator, schema, arguments, binding, opset) for binding in bindings)
+
+
+def _select_arguments(name: str, schema: Schema, wanted: tuple[str, ...]) -> _Arguments:
+    """Return the required arguments of a node, and optional ones for the parameters that none of these has.
+
+    An optional input is also added if it determines the type of an output.
+    """
+    outputs = _choose(schema.outputs, schema.outputs_min, ())
+    if not any(outputs):
+        outputs = schema.outputs[:1]
+    inputs = _choose(schema.inputs, schema.inputs_min, ())
+    present = {formal.type for formal in (*inputs, *outputs) if formal}
+    present |= {formal.name for formal in (*inputs, *outputs) if formal}
+    missing = {it for it in (*wanted, *_OPTIONAL_INPUTS.get(name, ())) if it not in present}
+    by_inputs = {formal.type for formal in schema.inputs}
+    if missing - by_inputs:
+        outputs = _choose(schema.outputs, max(schema.outputs_min, 1), missing - by_inputs)
+    unbound = {formal.type for formal in outputs if formal} - {formal.type for formal in inputs if formal}
+    inputs = _choose(schema.inputs, schema.inputs_min, (missing | unbound) & schema.constraints.keys() | missing)
+    return _Arguments(inputs, outputs)
+
+
+def _choose(
+    formals: Sequence[FormalParameter], least: int, wanted: Iterable[str]
+) -> tuple[FormalParameter | None, ...]:
+    """Return the required parameters, and the first optional one for each wanted type or name."""
+    chosen: list[FormalParameter | None] = []
+    missing = set(wanted)
+    for formal in formals:
+        is_wanted = formal.type in missing or formal.name in missing
+        if formal.option in (VARIADIC, MIXED):
+            chosen += [formal] * max(least - len(chosen), int(is_wanted))
+        else:
+            chosen.append(formal if is_wanted or formal.option != OPTIONAL else None)
+        if is_wanted:
+            missing -= {formal.type, formal.name}
+    while chosen and chosen[-1] is None and len(chosen) > least:
+        chosen.pop()
+    return tuple(chosen)
+
+
+def _list_bindings(
+    schema: Schema,
+    kernels: Sequence[Kernel],
+    arguments: _Arguments,
+    parameter: str,
+    fixed: Mapping[str, str],
+    has_body: bool,
+) -> Iterator[dict[str, str]]:
+    """Yield combinations of types with the fixed ones, without duplicates; first, combinations that kernels accept."""
+    allowed = {name: schema.constraints[name] for name in arguments.list_parameters(schema)}
+    if any(fixed[name] not in types for name, types in allowed.items() if name in fixed):
+        return
+    allowed = {name: frozenset({fixed[name]}) if name in fixed else types for name, types in allowed.items()}
+    ranked = {name: _rank_types(types, fixed[parameter]) for name, types in allowed.items()}
+    yielded = set()
+    by_kernel, by_cast = (
+        [_bind_kernel(schema, kernel, ranked, casts=casts) for kernel in kernels] for casts in (False, True)
+    )
+    alike = {name: types[0] for name, types in ranked.items()}
+    usual = {name: next((it for it in _USUAL_TYPES if it in types), types[0]) for name, types in ranked.items()}
+    products = (dict(zip(ranked, types, strict=True)) for types in itertools.product(*ranked.values()))
+    for binding in (*by_kernel, alike, usual, *by_cast, *itertools.islice(products, _MAX_COMBINATIONS * has_body)):
+        key = tuple(binding.items()) if binding is not None else None
+        if binding is not None and key not in yielded:
+            yielded.add(key)
+            yield binding
+
+
+def _rank_types(types: frozenset[str], like: str) -> list[str]:
+    """Return the types in the order in which they are tried: similar to a type, then usual ones, then the others."""
+    inner = like.partition("(")[2][:-1] if like.startswith(("seq(", "optional(")) else ""
+    first = (like, f"seq({like})", f"optional({like})", inner, *_USUAL_TYPES)
+    return [*(it for it in dict.fromkeys(first) if it in types), *sorted(types - set(first))]
+
+
+def _bind_kernel(
+    schema: Schema, kernel: Kernel, ranked: Mapping[str, Sequence[str]], *, casts: bool
+) -> dict[str, str] | None:
+    """Return a combination of types that a kernel accepts, with `casts` of float16 to float; None if there is none."""
+    types_by_name = {formal.name: formal.type for formal in (*schema.inputs, *schema.outputs)}
+    accepted: dict[str, frozenset[str]] = {}
+    for key, types in kernel.constraints.items():
+        name = key if key in schema.constraints else types_by_name.get(key, key)
+        accepted[name] = types & accepted.get(name, types)
+    binding = {}
+    for name, candidates in ranked.items():
+        kernel_types = accepted.get(name)
+        chosen = next((it for it in candidates if kernel_types is None or it in kernel_types), None)
+        if casts and chosen is None and kernel_types is not None and FLOAT in kernel_types and FLOAT16 in candidates:
+            chosen = FLOAT16
+        if chosen is None:
+            return None
+        binding[name] = chosen
+    return binding
+
+
+def _make_operation(
+    operator: Operator, schema: Schema, arguments: _Arguments, binding: Mapping[str, str], opset: int
+) -> Operation:
+    inputs, outputs = (
+        tuple(None if formal is None else binding.get(formal.type, formal.type) for formal in formals)
+        for formals in arguments
+    )
+    bound = {formal.type for formal in arguments.inputs if formal}
+    unbound = [formal.type for formal in arguments.outputs if formal and formal.type not in bound]
+    result = next((binding[it] for it in unbound if it in binding), "")
+    attributes = tuple(_list_attributes(operator.name, schema, result, (inputs, outputs)))
+    ai_onnx = opset if operator.domain == DEFAULT_DOMAIN else _AI_ONNX_OPSET
+    return Operation(operator.domain, operator.name, opset, ai_onnx, inputs, outputs, attributes, static=False)
+
+
+def _list_attributes(
+    name: str, schema: Schema, result: str, types: tuple[Sequence[str | None], Sequence[str | None]]
+) -> Iterator[Attribute]:
+    """Yield required attributes, and the one that sets the type of an output that no input determines.
+
+    Values are unknown except for those that decide on types and function bodies.
+    """
+    by_result = next((it for it in _TYPE_ATTRIBUTES if it in schema.attributes), "") if result else ""
+    for attribute, (kind, required) in sorted(schema.attributes.items()):
+        if attribute == by_result:
+            yield Attribute(attribute, kind, _encode_type(attribute, kind, result))
+        elif attribute == "value" and name in ("Constant", "ConstantOfShape"):
+            yield Attribute(attribute, kind, b"")
+        elif required and name == "SequenceMap" and kind == "GRAPH":
+            yield Attribute(attribute, kind, _encode_identity_body(attribute, *types))
+        elif required:
+            yield Attribute(attribute, kind, _encode_body_attribute(attribute, kind))
+
+
+@functools.cache
+def _encode_type(attribute: str, kind: str, value_type: str) -> bytes:
+    from onnx import helper
+
+    element = value_type.rstrip(")").rpartition("(")[2]
+    number = next((number for number, row in ELEMENT_TYPES.items() if row.name == element), 0)
+    value = number if kind == "INT" else element.upper()
+    return bytes(helper.make_attribute(attribute, value).SerializeToString())
+
+
+@functools.cache
+def _encode_body_attribute(attribute: str, kind: str) -> bytes:
+    from onnx import helper
+
+    if attribute not in _BODY_ATTRIBUTES or kind != "INT":
+        return b""
+    return bytes(helper.make_attribute(attribute, _BODY_ATTRIBUTES[attribute]).SerializeToString())
+
+
+@functools.cache
+def _encode_identity_body(attribute: str, inputs: tuple[str | None, ...], outputs: tuple[str | None, ...]) -> bytes:
+    """Return an attribute with a graph that returns its first input, for SequenceMap."""
+    from onnx import helper
+
+    def value(name: str, value_type: str | None) -> ValueInfoProto:
+        element = (value_type or "").removeprefix("seq(")
+        return helper.make_value_info(name, parse_type(element[:-1] if element != value_type else element))
+
+    node = helper.make_node("Identity", ["i0"], ["o0"])
+    graph_inputs = [value(f"i{index}", value_type) for index, value_type in enumerate(inputs)]
+    graph = helper.make_graph([node], "body", graph_inputs, [value("o0", outputs[0])])
+    return bytes(helper.make_attribute(attribute, graph).SerializeToString())

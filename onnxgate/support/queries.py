@@ -1,0 +1,294 @@
+"""Answer which releases support an operator, by matching its smallest nodes with the support table of each release."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.support.answers import (
+    NewestVersions,
+    OperatorSupport,
+    SupportSpan,
+    SupportWay,
+    TypeSupport,
+    VersionSupport,
+)
+from onnxgate.support.limits import Limits, get_limits
+from onnxgate.support.matching.function_bodies import has_function_body
+from onnxgate.support.matching.kernels import (
+    CPU_PROVIDER,
+    FIRST_CAST_OPSET,
+    Implemented,
+    find_implementation,
+)
+from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
+from onnxgate.support.minimal_nodes import list_operations
+from onnxgate.support.operators import (
+    Implementation,
+    Operator,
+    Schema,
+    get_implementation,
+    list_known_releases,
+    load_shipped_table,
+)
+
+INTERNAL_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
+"""Domains of operators that ONNX Runtime inserts when it optimizes a model."""
+
+
+def list_operators(engine: str = "onnxruntime") -> tuple[tuple[str, str], ...]:
+    """Return domain and name of each operator that a known release has, without operators of internal domains."""
+    operators = load_shipped_table(engine).operators
+    return tuple(
+        (domain, name) for domain in operators if domain not in INTERNAL_DOMAINS for name in sorted(operators[domain])
+    )
+
+
+def describe_operator(
+    name: str,
+    *,
+    domain: str | None = None,
+    engine: str = "onnxruntime",
+    provider: str = CPU_PROVIDER,
+    types: Mapping[str, str] | None = None,
+    opset: int | None = None,
+) -> tuple[OperatorSupport, ...]:
+    """Return the support of an operator in each domain that has it, or in one domain; () if none has it.
+
+    `types` fixes types of some parameters, such as `{"T1": "tensor(float16)"}`. With `opset`, only the operator's
+    version in this opset of its domain is described, as it is at this opset.
+    """
+    table = load_shipped_table(engine).operators
+    domains = [each for each in table if name in table[each]] if domain is None else [domain]
+    public = [each for each in domains if each not in INTERNAL_DOMAINS] or domains
+    return tuple(
+        OperatorSupport(engine, each, name, versions, provider)
+        for each in public
+        if (versions := tuple(_OperatorQuery(each, name, engine, types or {}).describe(opset)))
+    )
+
+
+def find_newest_versions(releases: Iterable[str], engine: str = "onnxruntime") -> NewestVersions:
+    """Return the newest IR version and the newest opset of each domain that all of these releases accept.
+
+    Raises:
+        ValueError: there is no release, or the limits of one are unknown.
+    """
+    limits = {release: get_limits(release, engine) for release in releases}
+    known = [row for row in limits.values() if row is not None]
+    if not known or len(known) != len(limits):
+        unknown = [release for release, row in limits.items() if row is None]
+        raise ValueError(f"the limits of these releases are not known: {', '.join(unknown) or 'none given'}")
+    opsets: dict[str, int] = {}
+    for row in known:
+        for domain, newest in row.opsets.items():
+            opsets[domain] = min(newest, opsets.get(domain, newest))
+    ir_versions = [row.ir for row in known if row.ir is not None]
+    return NewestVersions(min(ir_versions, default=None), dict(sorted(opsets.items())))
+
+
+class _Answer(NamedTuple):
+    """How one release runs an operator with given types."""
+
+    way: SupportWay
+    reason: str = ""
+
+
+def _find_best(answers: Iterable[_Answer]) -> _Answer:
+    return min(answers, key=lambda answer: _RANKS.index(answer.way))
+
+
+_Answers = dict[tuple[str, str], list[_Answer]]
+"""Answer of each release in ascending order, by type parameter and type."""
+_RANKS: tuple[SupportWay, ...] = ("kernel", "function", "cast", "folded", "unknown", "none")
+
+
+class _OperatorQuery:
+    """The question which releases support an operator."""
+
+    def __init__(self, domain: str, name: str, engine: str, types: Mapping[str, str]) -> None:
+        self._domain, self._name, self._types = domain, name, types
+        self._releases = list_known_releases(engine)
+        implementations = [get_implementation(release, engine) for release in self._releases]
+        self._implementations = [it for it in implementations if it is not None]
+        self._operators = [_find_operator(it, domain, name) for it in self._implementations]
+        self._limits = [get_limits(release, engine) for release in self._releases]
+        self._newest = max((row.opsets.get(domain, 1) for row in self._limits if row is not None), default=1)
+
+    def describe(self, opset: int | None) -> Iterator[VersionSupport]:
+        """Yield the support of each version, or only of the version at an opset."""
+        schemas = [schema for operator in self._operators if operator for schema in operator.schemas]
+        sinces = sorted({schema.since for schema in schemas})
+        for since, following in itertools.zip_longest(sinces, sinces[1:]):
+            last = following - 1 if following else None
+            if opset is None:
+                yield from self._describe_version(since, last, range(since, max(last or self._newest, since) + 1))
+            elif since <= opset <= (last or opset):
+                yield from self._describe_version(since, last, range(opset, opset + 1))
+
+    def _describe_version(self, since: int, last: int | None, opsets: range) -> Iterator[VersionSupport]:
+        """Yield the support of one version; opsets with the same answers share a value."""
+        schemas = [schema for it in self._operators if (schema := _find_schema(it, since)) is not None]
+        parameters = _list_types(schemas)
+        if not self._types.keys() <= parameters.keys():
+            return
+        parameters |= {name: [value_type] for name, value_type in self._types.items()}
+        groups: list[tuple[int, _Answers]] = []
+        is_probed = any(it.is_probed for it in self._implementations)
+        has_body = not is_probed and has_function_body(self._domain, self._name, since)
+        for opset in opsets:
+            answers = {
+                (parameter, value_type): [
+                    self._answer(index, since, opset, parameter, value_type, has_body)
+                    for index in range(len(self._releases))
+                ]
+                for parameter, types in parameters.items()
+                for value_type in types
+            }
+            if not groups or not self._are_equal(groups[-1][1], answers, opset):
+                groups.append((opset, answers))
+            if not (has_body or opset < FIRST_CAST_OPSET):
+                break
+        for (first, answers), after in itertools.zip_longest(groups, groups[1:]):
+            types = tuple(
+                TypeSupport(parameter, value_type, self._merge(rows))
+                for (parameter, value_type), rows in answers.items()
+            )
+            best = [_find_best(column) for column in zip(*answers.values(), strict=True)]
+            yield VersionSupport(
+                version=since,
+                first_opset=first,
+                last_opset=after[0] - 1 if after else last,
+                deprecated=all(schema.deprecated for schema in schemas),
+                spans=self._merge(best),
+                types=types,
+            )
+
+    def _are_equal(self, answers: _Answers, later: _Answers, opset: int) -> bool:
+        """Return whether the answers at a later opset are equal on the releases that accept it."""
+        accept = [self._explain_opset(row, opset) == "" for row in self._limits]
+        return all(
+            [row[0] for row, accepted in zip(answers[key], accept, strict=True) if accepted]
+            == [row[0] for row, accepted in zip(rows, accept, strict=True) if accepted]
+            for key, rows in later.items()
+        )
+
+    def _merge(self, answers: Sequence[_Answer]) -> tuple[SupportSpan, ...]:
+        spans = []
+        for answer, group in itertools.groupby(zip(self._releases, answers, strict=True), key=lambda pair: pair[1]):
+            releases = [release for release, _ in group]
+            spans.append(SupportSpan(releases[0], releases[-1], *answer))
+        return tuple(spans)
+
+    def _explain_opset(self, limits: Limits | None, opset: int) -> str:
+        """Return why a release does not accept an opset of the operator's domain; "" if it does."""
+        if limits is None or opset <= limits.opsets.get(self._domain, opset):
+            return ""
+        if opset <= limits.dev_opsets.get(self._domain, 0):
+            return f"opset {opset} requires ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
+        return f"opset {opset} is too new"
+
+    def _answer(self, index: int, since: int, opset: int, parameter: str, value_type: str, has_body: bool) -> _Answer:
+        """Return how a release runs a version of the operator with a type, at an opset."""
+        refusal = self._explain_opset(self._limits[index], opset)
+        if refusal:
+            return _Answer("none", refusal)
+        operator, name = self._operators[index], f"`{self._name}({since})`"
+        schema = _find_schema(operator, since)
+        if schema is None or operator is None:
+            return _Answer("none", f"{name} does not exist")
+        types = {**self._types, parameter: value_type}
+        for fixed, wanted in types.items():
+            if wanted not in schema.constraints.get(fixed, (wanted,)):
+                return _Answer("none", f"{name} does not accept `{wanted}` for `{fixed}`")
+        failed: list[_Answer] = []
+        for operation in list_operations(operator, since, opset, parameter, tuple(types.items()), has_body):
+            answer = self._match(self._implementations[index], schema, operation)
+            if answer.way not in ("none", "unknown"):
+                return answer
+            failed.append(answer)
+        return _find_best(failed)
+
+    def _match(self, release: Implementation, schema: Schema, operation: Operation) -> _Answer:
+        """Return how a release runs an operation. Attributes that it requires beyond the schema are added."""
+        result = find_implementation(operation, release)
+        while isinstance(result, SupportGap) and result.rule == "attribute-unsupported":
+            kind = schema.attributes.get(result.about, ("",))[0]
+            if not kind or any(attribute.name == result.about for attribute in operation.attributes):
+                break
+            added = (*operation.attributes, Attribute(result.about, kind, b""))
+            operation = replace(operation, attributes=tuple(sorted(added, key=lambda attribute: attribute.name)))
+            result = find_implementation(operation, release)
+        if isinstance(result, Implemented):
+            return _Answer(result.way)
+        if isinstance(result, str):
+            return _Answer("unknown", result)
+        for condition, changed in _list_removals(operation):
+            if isinstance(find_implementation(changed, release), Implemented):
+                return _Answer("folded", condition)
+        return _Answer("none", result.problem)
+
+
+def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:
+    """Yield conditions under which releases may remove a node without a kernel, and the operation that meets them."""
+    if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape":
+        yield "if all sizes of the input are fixed", replace(operation, static=True)
+    if operation.domain == DEFAULT_DOMAIN and operation.name in ("Identity", "Dropout"):
+        yield "if the optimizer removes the node", replace(operation, traits=NodeTraits(is_eliminated=True))
+
+
+def _find_operator(release: Implementation, domain: str, name: str) -> Operator | None:
+    """Return an operator of a release. If the engine has no schemas, these are ONNX Runtime's."""
+    operator = release.operator(domain, name)
+    if not release.is_probed:
+        return operator
+    return Operator(domain, name, _list_reference_schemas(domain, name), operator.kernels if operator else ())
+
+
+@functools.cache
+def _list_reference_schemas(domain: str, name: str) -> tuple[Schema, ...]:
+    """Return the newest schema of each version of an operator that ONNX Runtime has."""
+    schemas: dict[int, Schema] = {}
+    for release in list_known_releases():
+        implementation = get_implementation(release)
+        operator = implementation.operator(domain, name) if implementation else None
+        schemas |= {schema.since: schema for schema in (operator.schemas if operator else ())}
+    return tuple(schemas[since] for since in sorted(schemas))
+
+
+def _find_schema(operator: Operator | None, since: int) -> Schema | None:
+    return next((schema for schema in (operator.schemas if operator else ()) if schema.since == since), None)
+
+
+def _list_types(schemas: Sequence[Schema]) -> dict[str, list[str]]:
+    """Return the types of each type parameter in any of the schemas.
+
+    If no type of the operator varies, the parameters are the inputs and outputs.
+    """
+    types: dict[str, set[str]] = {}
+    for schema in reversed(schemas):
+        for formal in (*schema.inputs, *schema.outputs):
+            if formal.type in schema.constraints:
+                types.setdefault(formal.type, set()).update(schema.constraints[formal.type])
+    if not types:
+        for formal in (*schemas[-1].inputs, *schemas[-1].outputs):
+            types.setdefault(formal.name, {formal.type})
+    return {name: sorted(listed, key=_rank_type) for name, listed in types.items()}
+
+
+_TYPE_ORDER = ("float", "float16", "bfloat16", "double")
+
+
+def _rank_type(value_type: str) -> tuple[int, str, int, str]:
+    """Return a key that sorts types: first tensors; of these, first the usual floats, then by kind and size."""
+    kind, _, element = value_type.partition("(")
+    element = element.removesuffix(")")
+    stem = element.rstrip("0123456789")
+    order = _TYPE_ORDER.index(element) if element in _TYPE_ORDER else len(_TYPE_ORDER)
+    size = int(element[len(stem) :] or 0)
+    return order if kind == "tensor" else len(_TYPE_ORDER) + 1, stem, size, value_type

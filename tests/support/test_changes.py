@@ -1,0 +1,94 @@
+"""Descriptions of changes to operators from one release to another."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.support.answers import OperatorChange
+from onnxgate.support.changes import list_changes, list_operators_by_label
+from onnxgate.support.harvest import BuildDump, DumpedKernel, DumpedParameter, DumpedSchema, build_table
+from onnxgate.support.operators import Operator, TableSource, build_implementations
+
+FLOAT, DOUBLE, HALF = "tensor(float)", "tensor(double)", "tensor(float16)"
+OPEN = 2**31 - 1
+
+
+def kernel(name: str, start: int, end: int, *types: str) -> DumpedKernel:
+    """Return a kernel with one type parameter."""
+    return DumpedKernel(
+        domain="", name=name, versions=(start, end), provider="CPUExecutionProvider", constraints={"T": types}
+    )
+
+
+def schema(since: int, *attributes: str, inputs_max: int = 2) -> DumpedSchema:
+    """Return one version of the schema of `Add`."""
+    return DumpedSchema(
+        domain="",
+        name="Add",
+        since=since,
+        deprecated=False,
+        experimental=False,
+        inputs=(DumpedParameter("a", "T", "Single", True), DumpedParameter("b", "T", "Optional", True))[:inputs_max],
+        outputs=(DumpedParameter("c", "T", "Single", True),),
+        constraints={"T": (FLOAT,)},
+        attributes=dict.fromkeys(attributes, ("INT", True)),
+        inputs_range=(1, inputs_max),
+        outputs_range=(1, 1),
+    )
+
+
+def operators(*rows: DumpedKernel | DumpedSchema) -> dict[str, Operator]:
+    """Return a release with these schemas and kernels."""
+    schemas = tuple(row for row in rows if isinstance(row, DumpedSchema))
+    kernels = tuple(row for row in rows if isinstance(row, DumpedKernel))
+    dump = BuildDump(registry=True, release="1.0", commit="", platform="", schemas=schemas, kernels=kernels)
+    table = build_table(dump, TableSource(release="1.0", wheel="", sha256=""))
+    return list_operators_by_label(build_implementations(table, {})["1.0"])
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "expected"),
+    [
+        ([schema(7)], [schema(7)], []),
+        ([schema(7)], [schema(7), schema(13)], [OperatorChange("changed", ("Add",), ("schema 13",))]),
+        ([schema(7), schema(13)], [schema(7)], [OperatorChange("changed", ("Add",), ("no schema 13",))]),
+        (
+            [schema(7, "old")],
+            [schema(7, "new", inputs_max=1)],
+            [
+                OperatorChange(
+                    "changed",
+                    ("Add",),
+                    ("schema 7 with attribute +new: INT! -old: INT!, input -b: T?, inputs max 1 for 2",),
+                )
+            ],
+        ),
+        (
+            [kernel("Add", 7, OPEN, FLOAT)],
+            [kernel("Add", 7, 12, FLOAT), kernel("Add", 13, OPEN, FLOAT, HALF)],
+            [OperatorChange("changed", ("Add",), ("kernel 7-12, 13+ (T +float16) for 7+",))],
+        ),
+        (
+            [kernel("Add", 7, 7, FLOAT)],
+            [kernel("Add", 7, 7, DOUBLE)],
+            [OperatorChange("changed", ("Add",), ("kernel 7 with T +double -float",))],
+        ),
+        ([kernel("Add", 7, 7, FLOAT), schema(7)], [schema(7)], [OperatorChange("changed", ("Add",), ("no kernel 7",))]),
+        (
+            [schema(7)],
+            [schema(7), kernel("Sub", 7, OPEN, FLOAT), kernel("Mul", 7, OPEN, FLOAT)],
+            [OperatorChange("added", ("Mul", "Sub"), ("kernel 7+ (T +float)",))],
+        ),
+        ([schema(7), kernel("Sub", 1, 1, FLOAT)], [schema(7)], [OperatorChange("removed", ("Sub",), ("no kernel 1",))]),
+        (
+            [kernel("Add", 7, 7, FLOAT), kernel("Add", 7, 7, DOUBLE)],
+            [kernel("Add", 7, 7, FLOAT, DOUBLE)],
+            [OperatorChange("changed", ("Add",), ("the same types in different combinations",))],
+        ),
+    ],
+)
+def test_changes_are_described(
+    older: list[DumpedKernel | DumpedSchema], newer: list[DumpedKernel | DumpedSchema], expected: list[OperatorChange]
+) -> None:
+    """Changes are described by version and type; operators with equal changes are listed together."""
+    assert tuple(expected) == list_changes(operators(*older), operators(*newer))
