@@ -2,10 +2,13 @@
 
     python -m campaigns.conformance [--corpus backend|fuzz|pairs|mutants] [--releases 1.16.3,1.31.1]
         [--optimization all|disabled] [--seed 0] [--count 12000]
+    python -m campaigns.conformance --engine onnxruntime-web [--releases 1.24.3,1.30.0]
 
 Without arguments, all corpora run on their default releases. `--releases all` selects all releases with known kernels,
-and `--list` prints every disagreement and every ignored model. `--seed` and `--count` choose the mutants. Downloads and
-measurements are stored in `ONNXGATE_CONFORMANCE_CACHE`, so that an interrupted run can continue.
+and `--list` prints every disagreement and every ignored model. `--seed` and `--count` choose the mutants. Other engines
+than ONNX Runtime load the backend corpus in the environments and workers of onnxgate; a wrongly predicted refusal and
+more than 1 % of missed refusals fail. Downloads and measurements are stored in `ONNXGATE_CONFORMANCE_CACHE`, so that an
+interrupted run can continue.
 """
 
 from __future__ import annotations
@@ -18,11 +21,15 @@ from campaigns.conformance import backend_models, corpora, mutants
 from campaigns.conformance.comparison import Comparison, Disagreement, Kind
 from campaigns.conformance.environments import cache
 from campaigns.conformance.known_disagreements import explanation, idle, unexplained
+from campaigns.conformance.load_outcome import BACKEND
 from campaigns.conformance.mutant_comparison import MUTANTS, compare_mutants
 from campaigns.conformance.real_loads import LEVELS
-from campaigns.conformance.suite import RELEASES, compared
+from campaigns.conformance.suite import ENGINE_RELEASES, RELEASES, compared, compared_on
 from onnxgate.support.operators import list_known_releases
 
+ONNXRUNTIME = "onnxruntime"
+MAX_MISSED = 0.01
+"""Share of models that releases of other engines may refuse although they are predicted to load."""
 MUTANT_COUNT = 12_000
 MUTANT_RELEASES = ("1.18.1", "1.22.1", "1.25.1", "1.31.1")
 COLUMNS = ("release", "models", "counted", "loads", "refused", "refused but loads", "loads but refused", "unknown")
@@ -31,6 +38,8 @@ COLUMNS = ("release", "models", "counted", "loads", "refused", "refused but load
 def main() -> int:
     """Run the selected corpora; return 1 on an unexplained disagreement."""
     arguments = _arguments()
+    if arguments.engine != ONNXRUNTIME:
+        return _check_engine(arguments)
     failures = 0
     for corpus in arguments.corpus or (*RELEASES, MUTANTS):
         if corpus == MUTANTS:
@@ -47,12 +56,29 @@ def main() -> int:
     return 1 if failures else 0
 
 
+def _check_engine(arguments: argparse.Namespace) -> int:
+    """Print one row per release; return 1 if a release has a false alarm or too many misses."""
+    engine = arguments.engine
+    releases = _releases(arguments.releases, BACKEND, engine)
+    failures = 0
+    print(f"{engine}, {BACKEND}, optimization {arguments.optimization}", flush=True)
+    print(_row(COLUMNS), "  right", flush=True)
+    for comparison in compared_on(engine, releases, cache(), arguments.optimization):
+        print(figures(comparison), flush=True)
+        _excluded([comparison], arguments.list)
+        _differing(comparison.disagreements, comparison.disagreements, arguments.list)
+        too_many = comparison.number("loads but refused") > MAX_MISSED * comparison.counted
+        failures += comparison.number("refused but loads") + too_many
+    return 1 if failures else 0
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m campaigns.conformance", description=__doc__.partition("\n")[0])
     parser.add_argument("--corpus", action="append", choices=[*RELEASES, MUTANTS])
     parser.add_argument(
         "--releases", default="", help="releases, separated by commas; `all`: every release with known kernels"
     )
+    parser.add_argument("--engine", choices=[ONNXRUNTIME, *ENGINE_RELEASES], default=ONNXRUNTIME)
     parser.add_argument("--optimization", choices=list(LEVELS), default="all")
     parser.add_argument("--list", action="store_true", help="list every disagreement and every ignored model")
     parser.add_argument("--seed", type=int, default=0, help="seed of the mutants")
@@ -76,10 +102,10 @@ def _check_mutants(arguments: argparse.Namespace) -> int:
     return failures
 
 
-def _releases(asked: str, corpus: str) -> tuple[str, ...]:
+def _releases(asked: str, corpus: str, engine: str = ONNXRUNTIME) -> tuple[str, ...]:
     if not asked:
-        return RELEASES[corpus]
-    return list_known_releases() if asked == "all" else tuple(asked.split(","))
+        return RELEASES[corpus] if engine == ONNXRUNTIME else ENGINE_RELEASES[engine]
+    return list_known_releases(engine) if asked == "all" else tuple(asked.split(","))
 
 
 def figures(comparison: Comparison) -> str:

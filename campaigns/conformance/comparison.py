@@ -41,6 +41,7 @@ class Comparison:
     corpus: str
     optimization: str
     release: str
+    engine: str = "onnxruntime"
     right: Counter[str] = field(default_factory=Counter)  # by outcome
     excluded: dict[str, str] = field(default_factory=dict)  # name -> reason
     disagreements: list[Disagreement] = field(default_factory=list)
@@ -57,7 +58,8 @@ class Comparison:
 
 def compare(comparison: Comparison, prepared: Iterable[tuple[str, TypedModel]], texts: Mapping[str, str]) -> Comparison:
     """Return the comparison of all models."""
-    implemented, limits = get_implementation(comparison.release), get_limits(comparison.release)
+    implemented = get_implementation(comparison.release, comparison.engine)
+    limits = get_limits(comparison.release, comparison.engine)
     assert implemented is not None
     assert limits is not None
     for name, each in prepared:
@@ -103,6 +105,8 @@ def why(prediction: Prediction) -> str:
     """Return the first reason of a prediction; "" if the model is predicted to load."""
     if prediction.ir_too_new:
         return "IR version too new"
+    if prediction.refused_interface:
+        return f"{prediction.refused_interface[0].kind} of type {prediction.refused_interface[0].type}"
     if prediction.opsets_too_new:
         return f"opset too new in {', '.join(prediction.opsets_too_new)}"
     return next((_reason(found) for found in sorted(prediction.found, key=lambda each: each.miss is None)), "")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from campaigns.conformance import backend_models, corpora, environments, schema_fuzz, schemas
+from campaigns.conformance import backend_models, corpora, engine_loads, environments, schema_fuzz, schemas
 from campaigns.conformance.comparison import Comparison, compare
 from campaigns.conformance.load_outcome import BACKEND, PAIRS
 from campaigns.conformance.real_loads import listed, observed
@@ -23,6 +23,20 @@ RELEASES = {
     "fuzz": ("1.16.3", "1.18.1", "1.21.1", "1.23.2", "1.24.4", "1.26.0", "1.28.0", "1.32.0"),
     "pairs": ("1.16.3", "1.23.2", "1.28.0", "1.32.0"),
 }
+ENGINE_RELEASES = {
+    "onnxruntime-web": ("1.20.1", "1.22.0", "1.23.2", "1.24.3", "1.27.0", "1.30.0"),
+}
+"""Default releases of the other engines, which only load the backend corpus."""
+
+
+def compared_on(engine: str, releases: Sequence[str], cache: Path, optimization: str = "all") -> Iterator[Comparison]:
+    """Yield the comparison of the backend corpus for each release of any engine with a support table."""
+    path = made(BACKEND, ("",), cache)[""]
+    known = list(prepared(corpora.models(path)))
+    for release in releases:
+        stored = cache / "observed" / f"{engine}-{release}-{BACKEND}-{optimization}.json"
+        texts = engine_loads.observed(engine, release, path, stored, optimization)
+        yield compare(Comparison(BACKEND, optimization, release, engine), known, texts)
 
 
 def compared(corpus: str, releases: Sequence[str], cache: Path, optimization: str = "all") -> Iterator[Comparison]:

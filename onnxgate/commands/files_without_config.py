@@ -191,7 +191,7 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
     default = limits.load_limit_table().engine
     hint = "for example `onnxruntime>=1.18,<1.32`"
     if requirement is not None and (meant := suggest_requirement(requirement)):
-        raise UsageError(f"`{requirement}` is not a valid requirement", hint=f"did you mean `--target '{meant}'`?")
+        raise UsageError(f"`{requirement}` is not a valid requirement", hint=f"did you mean `{meant}`?")
     try:
         parsed = Requirement(requirement or default)
     except InvalidRequirement as error:
@@ -200,8 +200,8 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
     if engine not in engines:
         message = f"onnxgate has no support data for `{parsed.name}`"
         if meant := next((name for name in engines if is_misspelled(engine, name)), ""):
-            raise UsageError(message, hint=f"did you mean `--target '{meant}{parsed.specifier}'`?")
-        raise UsageError(message, hint=f"without a config, `--target` supports only {join_quoted(engines)}")
+            raise UsageError(message, hint=f"did you mean `{meant}{parsed.specifier}`?")
+        raise UsageError(message, hint=f"without a config, only {join_quoted(engines)} are supported")
     releases = limits.load_limit_table(engine).releases
     fitting = [release for release in releases if parsed.specifier.contains(release)]
     if not fitting:

@@ -88,7 +88,7 @@ class RefusedOperation(msgspec.Struct, frozen=True):
     runtime: str
     problem: str  # equal for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
     detail: str  # what this release supports, as a verb phrase: "implements `T` as `tensor(float)`"
-    operator: str  # "Det", with the domain unless it is the default domain
+    operator: str  # "Det", with the domain unless it is the default domain; "" for an input or output of the model
     nodes: NodeGroup
     about: str = ""  # distinguishes several problems with the same operator: "T=tensor(double)"
     ways: WaysOut = WaysOut()

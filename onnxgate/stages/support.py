@@ -320,6 +320,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         for data, own in zip(self.supports, complete, strict=True):
             prediction = restrict_to_known(own, data)
             subjects += self._find_refused(data, prediction, wrong)
+            subjects += self._find_refused_interface(data, prediction)
             subjects += self._find_unknown(data.name, prediction)
             if data.depth == "all" or prediction.verdict == "refused":
                 predictions[data.name] = prediction
@@ -368,6 +369,23 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 ways=self._find_ways_out(gap, named, data.engine),
                 opset_too_new=first.operation.domain in prediction.opsets_too_new,
                 extensions=data.planned.extensions,
+            )
+
+    def _find_refused_interface(self, data: RuntimeSupportData, prediction: Prediction) -> Iterator[RefusedOperation]:
+        """Yield the inputs and outputs of the model with types that the runtime refuses."""
+        for value in prediction.refused_interface:
+            since, until = limits.find_interface_type_span(value.type, data.engine)
+            yield RefusedOperation(
+                rule="type-mismatch",
+                model=self.model.path,
+                place=self.model.place,
+                runtime=data.name,
+                problem=f"{value.kind} `{value.name}` of the model has type `{value.type}`",
+                detail="does not support inputs and outputs of this type",
+                operator="",
+                about=f"{value.kind} {value.name}",
+                nodes=NodeGroup("", ""),
+                ways=WaysOut((), since, until, required=self.required),
             )
 
     def _find_ways_out(self, gap: SupportGap, group: Sequence[NodeProblem], engine: str) -> WaysOut:

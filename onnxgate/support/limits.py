@@ -35,6 +35,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     opsets: dict[str, int]
     dev_opsets: dict[str, int] = {}  # newer ones that require ALLOW_RELEASED_ONNX_OPSET_ONLY=0
     external_data: ExternalData | None = None  # None: not measured
+    refused_interface_types: tuple[str, ...] = ()  # types that inputs and outputs of models cannot have
 
 
 class LimitTable(msgspec.Struct, frozen=True):
@@ -104,6 +105,15 @@ def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[s
     after = list(reversed(works)).index(False)
     before = list(works).index(False)
     return releases[-after] if after else "", releases[before - 1] if before else ""
+
+
+def find_interface_type_span(type_name: str, engine: str) -> tuple[str, str]:
+    """Return the oldest release since which all accept inputs and outputs of a type, and the newest up to which all do.
+
+    A result is "" if there is no such release. Both are "" if all releases accept them.
+    """
+    releases = load_limit_table(engine).releases
+    return find_support_span(list(releases), [type_name not in it.refused_interface_types for it in releases.values()])
 
 
 def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:

@@ -394,7 +394,7 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
         (("--target", "", "model.onnx"), "error: `--target` is empty"),
         (("nowhere.onnx",), "error: `nowhere.onnx` does not exist"),
         (("model.onx",), "hint: did you mean `model.onnx`?"),
-        (("--target", "onnxruntme>=1.18", "model.onnx"), "hint: did you mean `--target 'onnxruntime>=1.18'`?"),
+        (("--target", "onnxruntme>=1.18", "model.onnx"), "hint: did you mean `onnxruntime>=1.18`?"),
         (("--target", "onnxruntime>=1.18", "--target", "onnxruntime<1.20", "model.onnx"), "can be given only once"),
         (("--stage", "runtime", "model.onnx"), "error: `--stage` requires a config"),
         (("--stage", "file,runtime", "model.onnx"), "error: `--stage` requires a config"),
@@ -432,7 +432,7 @@ def test_a_target_without_operator_or_engine(files: Repository, target: str, mea
     stamped(files, "model.onnx", 7, 13)
 
     assert files.run(name, "model.onnx", "--target", target, status=2).err == (
-        f"error: `{target}` is not a valid requirement\nhint: did you mean `--target '{meant}'`?\n"
+        f"error: `{target}` is not a valid requirement\nhint: did you mean `{meant}`?\n"
     )
     files.run(name, "model.onnx", "--target", meant)
 

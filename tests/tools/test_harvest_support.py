@@ -21,6 +21,7 @@ from onnxgate.support.operators import TableSource, decode_table, encode_table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 from harvest import data
+from harvest.measuring import DESCRIPTION
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "harvest_support.py"
@@ -29,10 +30,10 @@ DATA = ROOT / "onnxgate" / "support" / "data"
 
 def test_every_shipped_file_follows_from_the_data() -> None:
     """The page for reviewers is generated from the shipped data."""
-    made = data.files(data.read(DATA))
+    made = data.files(data.read(DATA, DESCRIPTION))
 
     assert dict.fromkeys(made, True) == {name: data.is_same(DATA / name, content) for name, content in made.items()}
-    assert {data.KERNELS, data.LIMITS, data.SUMMARY} == made.keys()
+    assert {DESCRIPTION.kernels, DESCRIPTION.limits, DESCRIPTION.summary} == made.keys()
 
 
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
@@ -41,19 +42,20 @@ def test_a_file_is_the_same_whatever_the_order_of_sets(seed: str) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(TOOL.parent)!r})\n"
         "import hashlib; from pathlib import Path; from harvest import data\n"
-        f"made = data.files(data.read(Path({str(DATA)!r})))\n"
-        "print(hashlib.sha256(made[data.SUMMARY]).hexdigest())"
+        "from harvest.measuring import DESCRIPTION\n"
+        f"made = data.files(data.read(Path({str(DATA)!r}), DESCRIPTION))\n"
+        "print(hashlib.sha256(made[DESCRIPTION.summary]).hexdigest())"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
 
-    assert hashlib.sha256((DATA / data.SUMMARY).read_bytes()).hexdigest() == done.stdout.strip()
+    assert hashlib.sha256((DATA / DESCRIPTION.summary).read_bytes()).hexdigest() == done.stdout.strip()
 
 
 def test_every_release_and_change_is_on_the_page() -> None:
     """The page has the wheel of each release, and the changes from one to the next."""
-    page = (DATA / data.SUMMARY).read_text(encoding="utf-8")
-    known = data.read(DATA)
+    page = (DATA / DESCRIPTION.summary).read_text(encoding="utf-8")
+    known = data.read(DATA, DESCRIPTION)
 
     assert known.table is not None
     releases = [source.release for source in known.table.sources]
@@ -115,10 +117,10 @@ def test_a_release_that_is_taken_out_is_harvested_as_it_was(tmp_path: Path) -> N
 
 def _forget(folder: Path, release: str) -> None:
     """Return a copy of the data without the release."""
-    table = decode_table((folder / data.KERNELS).read_bytes())
+    table = decode_table((folder / DESCRIPTION.kernels).read_bytes())
     others = [source.release for source in table.sources if source.release != release]
-    (folder / data.KERNELS).write_bytes(encode_table(joining.select_releases(table, others)))
-    limits = json.loads((folder / data.LIMITS).read_text(encoding="utf-8"))
+    (folder / DESCRIPTION.kernels).write_bytes(encode_table(joining.select_releases(table, others)))
+    limits = json.loads((folder / DESCRIPTION.limits).read_text(encoding="utf-8"))
     del limits["releases"][release]
     limits["sources"] = [source for source in limits["sources"] if source["release"] != release]
-    (folder / data.LIMITS).write_text(json.dumps(limits), encoding="utf-8")
+    (folder / DESCRIPTION.limits).write_text(json.dumps(limits), encoding="utf-8")

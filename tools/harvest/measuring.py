@@ -1,4 +1,4 @@
-"""Measure one release in its own environment: the kernels that it reports and the probes that it loads."""
+"""Measure one release of ONNX Runtime: the kernels that it reports, and the probe models that it loads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from harvest.releases import Installable
+from harvest.data import Description
+from harvest.releases import ENGINE, Installable, find
 from onnxgate.core.files import replace_atomically
 from onnxgate.core.jobs import Completed, Harvest, Job, Load, Observation, Refused
 from onnxgate.runtimes.environments.builder import Environments
@@ -20,6 +21,22 @@ from onnxgate.support import harvest, probes
 from onnxgate.support.harvest import BuildDump, decode_dump
 from onnxgate.support.operators import TableSource
 
+__all__ = ["DESCRIPTION", "Record", "find", "measure", "recipe", "recorded"]
+DESCRIPTION = Description(
+    ENGINE,
+    "linux x86_64",
+    """# Support data of ONNX Runtime
+
+`tools/harvest_support.py` writes this page together with the data. `onnxruntime-kernels.json.z` contains the kernels
+and schemas that official wheels (Linux x86_64, CPU) report since release 1.16.0; older wheels do not report them.
+`onnxruntime-limits.json` contains the limits, which are measured by loading tiny models.
+
+In the lists of changes, `7+` is a kernel with an open-ended range of versions; ONNX Runtime uses it only for version 7
+of the operator. `7-12` is a kernel for versions 7 to 12. After `for` is the kernel or number that was replaced. Types
+are written without `tensor(…)`.
+""",
+)
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements of one release, stored in the work folder."""
@@ -28,6 +45,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     source: TableSource
     loads: dict[str, bool]
     dump: BuildDump
+
+    @property
+    def platform(self) -> str:
+        """The platform on which the release was measured."""
+        return self.dump.platform
 
     @property
     def harvest(self) -> harvest.HarvestRecord:

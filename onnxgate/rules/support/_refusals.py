@@ -33,7 +33,7 @@ def create_refusal_hits(
         return
     yield Hit(
         subject.place,
-        f"{subject.problem}: {subject.nodes.words}",
+        f"{subject.problem}: {subject.nodes.words}" if subject.operator else subject.problem,
         model=subject.model,
         node=subject.nodes.name,
         fix=", or ".join(_describe_way(way, subject) for way in subject.ways.suggestions) or default_fix,

@@ -16,12 +16,15 @@ def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
     An operator receives types that its definition does not allow.
 
     ## Why it matters
-    Loading fails with `Type Error: Type 'tensor(bool)' of input parameter (x) of operator (Abs)`.
+    Loading fails with `Type Error: Type 'tensor(bool)' of input parameter (x) of operator (Abs)`. ONNX Runtime Web also
+    refuses inputs and outputs of the model with types that JavaScript cannot represent, such as `tensor(bfloat16)`:
+    `unsupported data type: 16`.
 
     ## What to do
     - Cast the input to a type that the operator supports, or
     - export at an opset that allows the type.
     """
-    yield from create_refusal_hits(
-        subject, "type-mismatch", "cast the input to a type that the operator supports", causes=OPSET_RULES
-    )
+    default_fix = "cast the input to a type that the operator supports"
+    if not subject.operator:
+        default_fix = "change its type to `tensor(float)`, and cast it in the model"
+    yield from create_refusal_hits(subject, "type-mismatch", default_fix, causes=OPSET_RULES)

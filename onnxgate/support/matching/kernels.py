@@ -30,6 +30,7 @@ from onnxgate.support.matching.operations import (
 )
 from onnxgate.support.matching.probed import match_probed_node, match_probed_operation
 from onnxgate.support.matching.restrictions import (
+    LOCALE_OPERATORS,
     eliminates,
     find_body_restriction,
     find_restriction,
@@ -57,6 +58,11 @@ Match = Implemented | SupportGap | str
 
 FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
 CPU_PROVIDER = "CPUExecutionProvider"
+WEB_ENGINE = "onnxruntime-web"
+"""A build of ONNX Runtime to WebAssembly. It accepts any locale, because its C library has no locales.
+
+Source: StringNormalizer with existing and invented locales, loaded on 1.20.1, 1.24.3 and 1.30.0.
+"""
 _MAX_BODY_DEPTH = 16
 FIRST_CAST_OPSET = 6
 
@@ -120,7 +126,7 @@ class _Matcher:
         ]
         answers = [_accepts_types(kernel, schema, operation) for kernel in kernels]
         if True in answers:
-            return find_restriction(operation, schema.since, self._on.release) or _BY_KERNEL
+            return self._restrict(operation, schema) or _BY_KERNEL
         expanded = expand_function(operation, schema, self._on) if depth < _MAX_BODY_DEPTH else None
         if expanded is not None:
             inside = find_body_restriction(operation, schema.since, self._on.release)
@@ -132,7 +138,7 @@ class _Matcher:
             return inside or _BY_FUNCTION
         answers += _match_with_float_casts(kernels, schema, operation)
         if True in answers:
-            return find_restriction(operation, schema.since, self._on.release) or _BY_CAST
+            return self._restrict(operation, schema) or _BY_CAST
         if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static:
             return _FOLDED  # into a constant, before kernels are selected
         if operation.traits.is_eliminated and eliminates(operation, schema.since, self._on.release):
@@ -140,6 +146,11 @@ class _Matcher:
         if None in answers:
             return _explain_unknown_types(operation)
         return _make_missing_kernel_gap(operation, operator, schema, kernels)
+
+    def _restrict(self, operation: Operation, schema: Schema) -> MatchResult:
+        restriction = find_restriction(operation, schema.since, self._on.release)
+        has_any_locale = self._on.engine == WEB_ENGINE and operation.name in LOCALE_OPERATORS
+        return None if has_any_locale and isinstance(restriction, str) else restriction
 
     def _match_body(
         self, operation: Operation, schema: Schema, expanded: tuple[TypedNode, ...] | str, depth: int
@@ -282,6 +293,7 @@ def predict(
             domain for domain, version in prepared.opsets.items() if version > limits.opsets.get(domain, version)
         ),
         found=tuple(problems),
+        refused_interface=tuple(value for value in prepared.interface if value.type in limits.refused_interface_types),
     )
 
 

@@ -120,12 +120,21 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
             yield from node.all_nodes()
 
 
+class InterfaceValue(msgspec.Struct, frozen=True):
+    """One input or output of a model."""
+
+    kind: Literal["input", "output"]
+    name: str
+    type: str  # as ONNX Runtime spells it; "" if it is unknown
+
+
 class TypedModel(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Nodes of a model with their types, and its imported opsets. They do not depend on the runtime release."""
 
     ir_version: int
     opsets: dict[str, int]  # needed, also by local functions; default domain "ai.onnx"
     nodes: tuple[TypedNode, ...]
+    interface: tuple[InterfaceValue, ...] = ()  # without inputs that have a default
 
     def all_nodes(self) -> Iterator[TypedNode]:
         """Yield all nodes of the model, including those of subgraphs and called local functions."""
@@ -178,6 +187,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
     ir_too_new: bool
     opsets_too_new: tuple[str, ...]  # domains
     found: tuple[NodeProblem, ...]
+    refused_interface: tuple[InterfaceValue, ...] = ()  # inputs and outputs with types that the release refuses
 
     @property
     def refused(self) -> RefusedOperations:
@@ -188,7 +198,8 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
     @property
     def verdict(self) -> LoadVerdict:
         """Predicted outcome of loading the model: `refused` if a problem is certain, `unknown` if one is possible."""
-        if self.ir_too_new or self.opsets_too_new or any(problem.miss for problem in self.found):
+        is_refused = self.ir_too_new or self.opsets_too_new or self.refused_interface
+        if is_refused or any(problem.miss for problem in self.found):
             return "refused"
         return "unknown" if self.found else "loads"
 

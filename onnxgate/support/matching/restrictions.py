@@ -53,6 +53,7 @@ LOCALE_RESTRICTIONS = (
     ),
 )
 """Operators and releases with which a model loads only if a specific locale is installed on the machine."""
+LOCALE_OPERATORS = frozenset(name for restriction in LOCALE_RESTRICTIONS for name in restriction.operators)
 
 
 _SCALED = ("Resize", "Upsample")

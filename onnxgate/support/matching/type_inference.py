@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from operator import itemgetter
 from types import MappingProxyType
@@ -18,7 +18,15 @@ from onnxgate.model.reading.view import GraphView, ModelView, NodeView, Operator
 from onnxgate.model.subgraphs.reduced_models import function_key
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.node_traits import DESCRIBED, NO_TRAITS, TraitReader, find_scalar_squeezes
-from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, TypedModel, TypedNode
+from onnxgate.support.matching.operations import (
+    Attribute,
+    InterfaceValue,
+    NodeTraits,
+    Operation,
+    TypedModel,
+    TypedNode,
+    get_unknown_type,
+)
 from onnxgate.support.operators import find_newest_schema
 
 if TYPE_CHECKING:
@@ -62,7 +70,23 @@ def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> T
         for imported in holder.opset_import:
             domain = canonical_domain(imported.domain)
             opsets[domain] = max(imported.version, opsets.get(domain, 0))
-    return TypedModel(model.proto.ir_version, dict(sorted(opsets.items())), _infer_nodes(model, inferred))
+    nodes = _infer_nodes(model, inferred)
+    type_of = nodes[-1].type_of if nodes else get_unknown_type
+    interface = tuple(_describe_interface((inferred or model.proto).graph, type_of))
+    return TypedModel(model.proto.ir_version, dict(sorted(opsets.items())), nodes, interface)
+
+
+def _describe_interface(graph: GraphProto, type_of: Callable[[str], TypeProto | None]) -> Iterator[InterfaceValue]:
+    """Yield the inputs without a default, and the outputs. `type_of` returns the types of undeclared outputs."""
+    defaults = {tensor.name for tensor in graph.initializer} | {it.values.name for it in graph.sparse_initializer}
+    for value in graph.input:
+        if value.name not in defaults:
+            yield InterfaceValue("input", value.name, format_known_type(value.type))
+    for value in graph.output:
+        value_type = format_known_type(value.type)
+        if not value_type and (known := type_of(value.name)) is not None:
+            value_type = format_known_type(known)
+        yield InterfaceValue("output", value.name, value_type)
 
 
 def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
