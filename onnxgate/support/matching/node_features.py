@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from onnxgate.support.matching.operations import Attribute, TypedNode
+from onnxgate.support.matching.operations import Attribute, Operation, TypedNode
 from onnxgate.support.operators import MIXED, VARIADIC, FormalParameter, Schema
 
 if TYPE_CHECKING:
@@ -24,21 +24,22 @@ def describe_node(node: TypedNode, schema: Schema) -> frozenset[str]:
 
     A feature that depends on something unknown is absent.
     """
-    operation = node.operation
-    attributes = {attribute.name: attribute for attribute in operation.attributes}
     return frozenset(
         chain(
-            describe_types(operation.inputs, operation.outputs, schema),
-            _describe_inputs(node, schema),
-            _describe_outputs(node, schema),
-            *(_describe_attribute(name, attributes.get(name)) for name in schema.attributes),
+            describe_operation(node.operation, schema), _describe_inputs(node, schema), _describe_outputs(node, schema)
         )
     )
 
 
-def describe_types(
-    inputs: Sequence[str | None], outputs: Sequence[str | None], schema: Schema
-) -> Iterator[str]:
+def describe_operation(operation: Operation, schema: Schema) -> Iterator[str]:
+    """Yield the features of a node that depend on neither constants, shapes nor neighbors: types and attributes."""
+    attributes = {attribute.name: attribute for attribute in operation.attributes}
+    yield from _describe_types(operation.inputs, operation.outputs, schema)
+    for name in schema.attributes:
+        yield from _describe_attribute(name, attributes.get(name))
+
+
+def _describe_types(inputs: Sequence[str | None], outputs: Sequence[str | None], schema: Schema) -> Iterator[str]:
     """Yield the known types of the type parameters, such as `T=tensor(float)`."""
     for formals, types in ((schema.inputs, inputs), (schema.outputs, outputs)):
         for index, value_type in enumerate(types):

@@ -318,7 +318,9 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
             if node.operator in self.functions:
                 inner = self._called(node, self.functions[node.operator], scope)
                 unread = "" if inner is not None else self.calls.unread or _TOO_MANY_CALLS
-                yield TypedNode(operation, node.name, node.proto, inner or (), True, self.within, type_of, unread, source)
+                yield TypedNode(
+                    operation, node.name, node.proto, inner or (), True, self.within, type_of, unread, source
+                )
             else:
                 inside = tuple(self._inside(node, typed.node[index], scope, traits)) if node.graphs else ()
                 yield TypedNode(operation, node.name, node.proto, inside, False, self.within, type_of, "", source)

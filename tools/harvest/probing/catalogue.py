@@ -27,14 +27,63 @@ class Entry:
     types: Mapping[str, str] = field(default_factory=dict)  # usual types of type parameters, if they are not float
 
 
-_UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Cos Cosh Erf Exp Floor HardSwish Identity IsNaN Log Mish Neg "
-    "Not Reciprocal Relu Round Sigmoid Sign Sin Sinh Size Softplus Softsign Sqrt Tan Tanh NonZero"
-).split()
-_BINARY = (
-    "Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Or Pow Sub Xor "
-    "SwiGLU StringConcat"
-).split()
+_UNARY = [
+    "Abs",
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "BitwiseNot",
+    "Ceil",
+    "Cos",
+    "Cosh",
+    "Erf",
+    "Exp",
+    "Floor",
+    "HardSwish",
+    "Identity",
+    "IsNaN",
+    "Log",
+    "Mish",
+    "Neg",
+    "Not",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Size",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Tan",
+    "Tanh",
+    "NonZero",
+]
+_BINARY = [
+    "Add",
+    "And",
+    "BitwiseAnd",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Div",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Mul",
+    "Or",
+    "Pow",
+    "Sub",
+    "Xor",
+    "SwiGLU",
+    "StringConcat",
+]
 _ANY: tuple[Shape, ...] = ((2, 3, 4, 4), (3,), (), (2, 3))
 _PAIRS: tuple[tuple[Shape, Shape], ...] = (((2, 3, 4), (2, 3, 4)), ((2, 3, 4), (4,)), ((3,), ()), ((), ()))
 _QKV: Mapping[str, Value] = {"Q": (2, 3, 4, 8), "K": (2, 3, 6, 8), "V": (2, 3, 6, 8)}
@@ -103,12 +152,22 @@ CATALOGUE: dict[str, Entry] = {
     **{name: Entry(tuple({"0": left, "1": right} for left, right in _PAIRS)) for name in _BINARY},
     **{
         name: _reduce()
-        for name in (
-            "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
-            "ReduceSumSquare"
-        ).split()
+        for name in [
+            "ReduceL1",
+            "ReduceL2",
+            "ReduceLogSum",
+            "ReduceLogSumExp",
+            "ReduceMax",
+            "ReduceMean",
+            "ReduceMin",
+            "ReduceProd",
+            "ReduceSum",
+            "ReduceSumSquare",
+        ]
     },
-    **{name: Entry(tuple({"0": left, "0b": right} for left, right in _PAIRS)) for name in "Max Mean Min Sum".split()},
+    **{
+        name: Entry(tuple({"0": left, "0b": right} for left, right in _PAIRS)) for name in ["Max", "Mean", "Min", "Sum"]
+    },
     "Elu": _unary(alpha=(0.5,)),
     "Celu": _unary(alpha=(0.5,)),
     "Selu": _unary(alpha=(0.5,), gamma=(2.0,)),
@@ -127,7 +186,9 @@ CATALOGUE: dict[str, Entry] = {
     "Cast": Entry(({"0": (2, 3)}, {"0": ()}), {}, {"saturate": (0,)}),
     "CastLike": Entry(({"0": (2, 3), "1": (1,)},), {}, {"saturate": (0,)}),
     "Clip": Entry(tuple({"0": s} for s in _ANY), {}, {}, {"min": 0.0, "max": 6.0}),
-    "PRelu": Entry(({"X": (1, 4, 8, 8), "slope": (4, 1, 1)}, {"X": (2, 3), "slope": (3,)}, {"X": (2, 3, 4), "slope": (4,)})),
+    "PRelu": Entry(
+        ({"X": (1, 4, 8, 8), "slope": (4, 1, 1)}, {"X": (2, 3), "slope": (3,)}, {"X": (2, 3, 4), "slope": (4,)})
+    ),
     "Where": Entry(({"condition": (2, 3), "X": (2, 3), "Y": (2, 3)}, {"condition": (), "X": (2, 3), "Y": (3,)})),
     "AffineGrid": Entry(
         ({"theta": (1, 2, 3), "size": [1, 3, 4, 4]}, {"theta": (1, 3, 4), "size": [1, 3, 4, 4, 4]}),
@@ -259,13 +320,23 @@ CATALOGUE: dict[str, Entry] = {
     "DepthToSpace": Entry(({"0": (1, 8, 2, 3)},), {"blocksize": 2}, {"mode": ("CRD",)}),
     "SpaceToDepth": Entry(({"0": (1, 2, 4, 6)},), {"blocksize": 2}, {"mode": ("CRD",)}),
     "DequantizeLinear": Entry(
-        ({"x": (2, 4), "x_scale": 0.5}, {"x": (2, 4), "x_scale": [0.5] * 4}, {"x": (2, 4, 3, 3), "x_scale": [0.5] * 4}, {"x": (2, 4), "x_scale": [[0.5] * 2] * 2, "block_size": 2}),
+        (
+            {"x": (2, 4), "x_scale": 0.5},
+            {"x": (2, 4), "x_scale": [0.5] * 4},
+            {"x": (2, 4, 3, 3), "x_scale": [0.5] * 4},
+            {"x": (2, 4), "x_scale": [[0.5] * 2] * 2, "block_size": 2},
+        ),
         {},
         {"axis": (-1,), "block_size": ()},
         {"x_zero_point": 1},
     ),
     "QuantizeLinear": Entry(
-        ({"x": (2, 4), "y_scale": 0.5}, {"x": (2, 4), "y_scale": [0.5] * 4}, {"x": (2, 4, 3, 3), "y_scale": [0.5] * 4}, {"x": (2, 4), "y_scale": [[0.5] * 2] * 2, "block_size": 2}),
+        (
+            {"x": (2, 4), "y_scale": 0.5},
+            {"x": (2, 4), "y_scale": [0.5] * 4},
+            {"x": (2, 4, 3, 3), "y_scale": [0.5] * 4},
+            {"x": (2, 4), "y_scale": [[0.5] * 2] * 2, "block_size": 2},
+        ),
         {},
         {"axis": (-1,), "saturate": (0,), "block_size": ()},
         {"y_zero_point": 1},
@@ -298,10 +369,16 @@ CATALOGUE: dict[str, Entry] = {
         {"alpha": (0.5,), "beta": (0.5,), "transA": (), "transB": ()},
         {"C": (3,)},
     ),
-    "MatMul": Entry(({"0": (2, 3), "1": (3, 4)}, {"0": (5, 2, 3), "1": (5, 3, 4)}, {"0": (3,), "1": (3,)}, {"0": (2, 2, 3, 4), "1": (4,)}, {"0": (3,), "1": (2, 3, 4)})),
-    "MatMulInteger": Entry(
-        ({"A": (2, 3), "B": (3, 4)},), {}, {}, {"a_zero_point": 1, "b_zero_point": 1}
+    "MatMul": Entry(
+        (
+            {"0": (2, 3), "1": (3, 4)},
+            {"0": (5, 2, 3), "1": (5, 3, 4)},
+            {"0": (3,), "1": (3,)},
+            {"0": (2, 2, 3, 4), "1": (4,)},
+            {"0": (3,), "1": (2, 3, 4)},
+        )
     ),
+    "MatMulInteger": Entry(({"A": (2, 3), "B": (3, 4)},), {}, {}, {"a_zero_point": 1, "b_zero_point": 1}),
     "QLinearMatMul": Entry(
         (
             {
@@ -380,8 +457,17 @@ CATALOGUE: dict[str, Entry] = {
         {"mode": ("reflect", "edge", "wrap"), "value": (0.5,)},
         {"constant_value": 0},
     ),
-    "Range": Entry(({"start": 0, "limit": 10, "delta": 2}, {"start": [0], "limit": 10, "delta": 2}, {"start": 0, "limit": [10], "delta": 2}, {"start": 0, "limit": 10, "delta": [2]})),
-    "Reshape": Entry(({"data": (2, 3, 4), "shape": [2, 12]}, {"data": (2, 3, 4), "shape": [0, -1]}), {}, {"allowzero": (1,)}),
+    "Range": Entry(
+        (
+            {"start": 0, "limit": 10, "delta": 2},
+            {"start": [0], "limit": 10, "delta": 2},
+            {"start": 0, "limit": [10], "delta": 2},
+            {"start": 0, "limit": 10, "delta": [2]},
+        )
+    ),
+    "Reshape": Entry(
+        ({"data": (2, 3, 4), "shape": [2, 12]}, {"data": (2, 3, 4), "shape": [0, -1]}), {}, {"allowzero": (1,)}
+    ),
     "Resize": Entry(
         (
             {"X": (1, 2, 4, 4), "scales": [1.0, 1.0, 2.0, 2.0]},
@@ -447,9 +533,7 @@ CATALOGUE: dict[str, Entry] = {
         ({"past_cache": (2, 3, 4, 5), "update": (2, 3, 1, 5)},), {}, {"mode": ("circular",)}, {"write_indices": [1, 1]}
     ),
     "Shape": Entry(tuple({"0": shape} for shape in _ANY), {}, {"start": (1, -1), "end": (1, -1)}),
-    "Slice": Entry(
-        ({"data": (4, 5), "starts": [0, 0], "ends": [2, 2]},), {}, {}, {"axes": [0, 1], "steps": [1, 2]}
-    ),
+    "Slice": Entry(({"data": (4, 5), "starts": [0, 0], "ends": [2, 2]},), {}, {}, {"axes": [0, 1], "steps": [1, 2]}),
     "Split": Entry(
         (
             {"input": (4, 6), "outputs": 2},
@@ -465,9 +549,13 @@ CATALOGUE: dict[str, Entry] = {
     "Squeeze": Entry(({"data": (1, 3, 1)},), {}, {}, {"axes": [0]}),
     "Unsqueeze": Entry(({"data": (3, 4), "axes": [0]}, {"data": (), "axes": [0]}, {"data": (3, 4), "axes": [-1, 0]})),
     "Tile": Entry(({"input": (2, 3), "repeats": [1, 2]},)),
-    "TopK": Entry(({"X": (3, 8), "K": [2]}, {"X": (8,), "K": [2]}), {}, {"axis": (0,), "largest": (0,), "sorted": (0,)}),
+    "TopK": Entry(
+        ({"X": (3, 8), "K": [2]}, {"X": (8,), "K": [2]}), {}, {"axis": (0,), "largest": (0,), "sorted": (0,)}
+    ),
     "Transpose": Entry(({"data": (2, 3, 4)},), {}, {"perm": ([1, 0, 2],)}),
-    "Trilu": Entry(({"input": (3, 4)}, {"input": (2, 3, 4)}, {"input": (3, 4), "k": [1]}), {}, {"upper": (0,)}, {"k": 1}),
+    "Trilu": Entry(
+        ({"input": (3, 4)}, {"input": (2, 3, 4)}, {"input": (3, 4), "k": [1]}), {}, {"upper": (0,)}, {"k": 1}
+    ),
     "Unique": Entry(({"X": (2, 6)}, {"X": (6,)}), {}, {"axis": (0, 1, -1), "sorted": (0,)}),
     "RegexFullMatch": Entry(({"X": (2, 3)},), {"pattern": "a"}),
     "StringSplit": Entry(({"X": (2, 3)},), {}, {"delimiter": (" ",), "maxsplit": (1,)}),

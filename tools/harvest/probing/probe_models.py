@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ def _kind(case: Case) -> str:
     for name in ("form", "types", "given", "flipped", "attributes", "dims", "outputs"):
         if getattr(case, name) != getattr(Case(), name):
             value = getattr(case, name)
-            names = "".join(value) if isinstance(value, Mapping | frozenset) else ""
+            names = "".join(sorted(value)) if isinstance(value, Mapping | frozenset) else ""
             return f"{name} {names}"
     return ""
 
@@ -134,7 +134,7 @@ def _vary(schema: Any, entry: Entry) -> Iterator[Case]:
             yield Case(flipped=frozenset([name]))
             if index == 0 and len(inputs) > 1:
                 yield Case(flipped=frozenset(it for it in inputs[1:] if it not in optional))
-    for name in schema.attributes:
+    for name in sorted(schema.attributes):
         for value in entry.choices.get(name, ()):
             yield Case(attributes={name: value})
         default = schema.attributes[name].default_value
@@ -333,7 +333,9 @@ def generate_others(seed: int = 0) -> Iterator[tuple[str, ModelProto]]:
         for name in implementation.operators(domain):
             operator = implementation.operator(domain, name)
             for schema in operator.schemas if operator is not None else ():
-                others = any(not type_.startswith("tensor(") for types in schema.constraints.values() for type_ in types)
+                others = any(
+                    not type_.startswith("tensor(") for types in schema.constraints.values() for type_ in types
+                )
                 if domain != "ai.onnx" or name not in CATALOGUE or others:
                     known.append(_describe(domain, name, schema))
     for schema, last in schemas.in_force(known, implementation.newest_opsets):
@@ -342,7 +344,8 @@ def generate_others(seed: int = 0) -> Iterator[tuple[str, ModelProto]]:
             cases = [case for case in cases if not all(type_.startswith("tensor(") for _, type_ in case.binding)]
         rng = random.Random(f"{schema.domain} {schema.name} {schema.since} {seed}")
         usual = [case for case in cases if case.binding == cases[0].binding]
-        chosen = {case.name: case for case in (*usual, *rng.sample(cases, min(len(cases), _MAX_OTHERS)))}
+        more = rng.sample(cases, min(len(cases), _MAX_OTHERS)) if schema.domain == "ai.onnx" else []
+        chosen = {case.name: case for case in (*usual, *more)}
         for case in chosen.values():
             model = schema_fuzz.model(case, implementation.newest_opsets["ai.onnx"])
             name = f"{domain_label(schema.domain)}{case.name.partition('/')[2]}"
