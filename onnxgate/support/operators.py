@@ -170,6 +170,10 @@ class Implementation:
             self._operators[key] = self._source.operator(domain, name, self._bit)
         return self._operators[key]
 
+    def knows(self, domain: str, name: str) -> bool:
+        """Return whether the table has rows of an operator, for this or another release."""
+        return name in self._source.table.operators.get(domain, {})
+
     def has_domain(self, domain: str) -> bool:
         """Return whether this release has an operator in the domain."""
         return any(self.operator(domain, name) for name in self._source.table.operators.get(domain, {}))

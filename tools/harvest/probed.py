@@ -197,7 +197,8 @@ def list_probes() -> dict[str, _ProbeModel]:
     """Return all probes by name."""
     versions = probe_models.list_versions()
     models = [it for schema, last in versions for it in probe_models.generate(schema, last)]
-    return {name: describe_probe(model) for name, model in (*models, *probe_models.generate_others())}
+    models += [*probe_models.generate_others(), *probe_models.generate_unnamed()]
+    return {name: describe_probe(model) for name, model in models}
 
 
 def describe_probe(model: onnx.ModelProto) -> _ProbeModel:

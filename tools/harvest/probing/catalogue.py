@@ -179,7 +179,11 @@ CATALOGUE: dict[str, Entry] = {
     "Swish": _unary(alpha=(0.5,)),
     "IsInf": _unary(detect_negative=(0,), detect_positive=(0,)),
     "Mod": Entry(
-        tuple({"0": left, "1": right} for left, right in _PAIRS), {}, {"fmod": (1,)}, {}, {"T": "tensor(int64)"}
+        tuple({"0": left, "1": right} for left, right in _PAIRS),
+        {"fmod": 1},
+        {"fmod": (0,)},
+        {},
+        {"T": "tensor(int64)"},
     ),
     "BitShift": Entry(({"X": (2, 3), "Y": (2, 3)},), {"direction": "LEFT"}, {"direction": ("RIGHT",)}),
     "BitCast": Entry(({"0": (2, 3)},), {}),
@@ -227,9 +231,26 @@ CATALOGUE: dict[str, Entry] = {
         {"epsilon": (0.1,)},
     ),
     "LayerNormalization": Entry(
-        ({"X": (2, 3, 4), "Scale": (4,)},), {}, {"axis": (2, 1, 0, -2), "epsilon": (0.1,)}, {"B": (4,)}
+        (
+            {"X": (2, 3, 4), "Scale": (4,)},
+            {"X": (2, 3, 4), "Scale": (4,), "B": (4,)},
+            {"X": (2, 3, 4), "Scale": (3, 4), "axis": 1},
+            {"X": (2, 3, 4), "Scale": (3, 4), "B": (3, 4), "axis": -2},
+            {"X": (2, 3, 4), "Scale": (2, 3, 4), "axis": 0},
+        ),
+        {},
+        {"axis": (2,), "epsilon": (0.1,)},
     ),
-    "RMSNormalization": Entry(({"X": (2, 3, 4), "scale": (4,)},), {}, {"axis": (2, 1, 0, -2), "epsilon": (0.1,)}),
+    "RMSNormalization": Entry(
+        (
+            {"X": (2, 3, 4), "scale": (4,)},
+            {"X": (2, 3, 4), "scale": (3, 4), "axis": 1},
+            {"X": (2, 3, 4), "scale": (3, 4), "axis": -2},
+            {"X": (2, 3, 4), "scale": (2, 3, 4), "axis": 0},
+        ),
+        {},
+        {"axis": (2,), "epsilon": (0.1,)},
+    ),
     "LpNormalization": Entry(({"0": (2, 3, 4)},), {}, {"axis": (0, 1), "p": (1,)}),
     "MeanVarianceNormalization": Entry(({"0": (2, 3, 4, 4)},), {}, {"axes": ([0, 2, 3], [1])}),
     "Hardmax": Entry(({"0": (2, 3, 4)},), {}, {"axis": (0, 1)}),
@@ -321,6 +342,7 @@ CATALOGUE: dict[str, Entry] = {
     "SpaceToDepth": Entry(({"0": (1, 2, 4, 6)},), {"blocksize": 2}, {"mode": ("CRD",)}),
     "DequantizeLinear": Entry(
         (
+            {"x": (2, 4), "x_scale": 0.5, "x_zero_point": 1},
             {"x": (2, 4), "x_scale": 0.5},
             {"x": (2, 4), "x_scale": [0.5] * 4},
             {"x": (2, 4, 3, 3), "x_scale": [0.5] * 4},
@@ -332,6 +354,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "QuantizeLinear": Entry(
         (
+            {"x": (2, 4), "y_scale": 0.5, "y_zero_point": 1},
             {"x": (2, 4), "y_scale": 0.5},
             {"x": (2, 4), "y_scale": [0.5] * 4},
             {"x": (2, 4, 3, 3), "y_scale": [0.5] * 4},

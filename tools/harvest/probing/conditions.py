@@ -7,10 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_MIN_PROBES = (0, 1, 2, 3)
-"""Minimum number of refused probes with all features of a condition, by the number of features."""
+_MIN_PROBES = (0, 1, 3, 4)
+"""Minimum number of refused probes with all features of a condition, by the number of inputs and attributes."""
 _MAX_CANDIDATES = 60
-_MAX_DIFFERENCE = 10
 _NOT_CONSTANT = "inputs: not constant"
 
 
@@ -65,15 +64,27 @@ def _find_isolated(probes: Sequence[Probe], refused: Sequence[int]) -> dict[str,
     loaded = [probe.features for probe in probes if probe.loads]
     for index in refused:
         for features in loaded:
-            different = {it for it in probes[index].features ^ features if not it.endswith("rank unknown")}
+            different = probes[index].features ^ features
+            if any("=seq(" in it or "=optional(" in it for it in different):  # has no rank
+                different = {it for it in different if not it.endswith("rank unknown")}
             sources = {it for it in different if it.endswith((": constant", ": dynamic", ": not constant"))}
             if sources == different and _NOT_CONSTANT in probes[index].features - features:
                 found[_NOT_CONSTANT].add(index)
             different = {it for it in different if not it.startswith("inputs: ")}
-            if len(different) <= _MAX_DIFFERENCE and len({_subject(feature) for feature in different}) == 1:
-                for feature in probes[index].features - features:
+            if not all(map(_is_shape, different)):
+                different = {it for it in different if not _is_shape(it)}
+            subjects = {_subject(feature) for feature in different}
+            if len(subjects) > 1 and all(map(_is_shape, different)):  # the inputs have ranks that belong together
+                different = {it for it in different if ": rank" in it}
+            if len(subjects) == 1 or all(": rank" in it for it in different):
+                for feature in different & probes[index].features:
                     found[feature].add(index)
     return {feature: frozenset(indices) for feature, indices in found.items()}
+
+
+def _is_shape(feature: str) -> bool:
+    """Return whether a feature describes the shape of an input. A form with another shape may need other attributes."""
+    return ": rank" in feature or feature.endswith((": static", ": symbolic", "element", "elements", "empty"))
 
 
 def _subject(feature: str) -> str:
@@ -87,8 +98,7 @@ _Candidate = tuple[int, tuple[str, ...], int, frozenset[int]]
 
 def _rank(candidate: _Candidate) -> tuple[int, int, list[str]]:
     gain, features, _, _ = candidate
-    shapes = sum(": rank" in feature or feature.endswith(("static", "symbolic", "element")) for feature in features)
-    return gain, -shapes, [_invert(feature) for feature in features]
+    return gain, -sum(map(_is_shape, features)), [_invert(feature) for feature in features]
 
 
 def _invert(text: str) -> str:
@@ -112,7 +122,9 @@ def _list_candidates(
         covered = members[features[0]]
         for feature in features[1:]:
             covered = covered & members[feature]
-        if size > 1 and len(covered) < _MIN_PROBES[size]:
+        has_rank = size > 1 and any(": rank" in feature for feature in features)
+        subjects = {_subject(feature) for feature in features}
+        if len(covered) < _MIN_PROBES[size if has_rank else min(size, len(subjects))]:
             continue
         if any(covered.isdisjoint(isolated.get(feature, ())) for feature in features):
             continue

@@ -21,6 +21,17 @@ FULL_OPSETS = (13, 18, 21, 27)
 """Opsets of which the operator versions get combinations of variations; others get only variations of one thing."""
 _COMBINATIONS = 16
 _FEW_COMBINATIONS = 2
+UNNAMED = (
+    ("", "ATen", 1),
+    ("", "ConstantFill", 1),
+    ("", "Caffe2ConvTranspose", 1),
+    ("ai.onnx.preview", "FlexAttention", 1),
+    ("ai.onnx.preview.training", "Adagrad", 1),
+    ("ai.onnx.preview.training", "Adam", 1),
+    ("ai.onnx.preview.training", "Gradient", 1),
+    ("ai.onnx.preview.training", "Momentum", 1),
+)
+"""Operators without a schema in ONNX Runtime: domain, name and version."""
 _BROADCASTING = 8
 """First opset in which all elementwise operators broadcast."""
 _MAX_OTHERS = 12
@@ -129,6 +140,9 @@ def _vary(schema: Any, entry: Entry) -> Iterator[Case]:
         yield Case(given=frozenset([name]), flipped=frozenset([name]))
     if len(optional) > 1:
         yield Case(given=frozenset(optional))
+    parameters = {name for name, value in entry.forms[0].items() if not isinstance(value, tuple)} | set(optional)
+    if len(parameters & set(inputs)) > 1:
+        yield Case(given=frozenset(optional), flipped=frozenset(parameters & set(inputs)))
     for index, name in enumerate(inputs):
         if name not in optional:
             yield Case(flipped=frozenset([name]))
@@ -359,10 +373,28 @@ def _set_shapes(model: ModelProto) -> ModelProto:
     copy = ModelProto()
     copy.CopyFrom(model)
     for value in copy.graph.input:
-        if value.type.HasField("tensor_type"):
-            for size in (2, 3):
-                value.type.tensor_type.shape.dim.add(dim_value=size)
+        innermost = value.type
+        while not innermost.HasField("tensor_type") and (kind := innermost.WhichOneof("value")):
+            if kind not in ("sequence_type", "optional_type"):
+                break
+            innermost = getattr(innermost, kind).elem_type
+        for size in (2, 3) if innermost.HasField("tensor_type") else ():
+            innermost.tensor_type.shape.dim.add(dim_value=size)
     return copy
+
+
+def generate_unnamed() -> Iterator[tuple[str, ModelProto]]:
+    """Yield a model of each operator that ONNX Runtime does not define: their arguments are arbitrary."""
+    for domain, name, version in UNNAMED:
+        node = helper.make_node(name, ["x"], ["y"], domain=domain)
+        value = [helper.make_tensor_value_info(it, TensorProto.FLOAT, [2, 3]) for it in ("x", "y")]
+        opsets = {"": 18, domain: version}
+        model = helper.make_model(
+            helper.make_graph([node], "g", value[:1], value[1:]),
+            opset_imports=[helper.make_opsetid(*opset) for opset in opsets.items()],
+            ir_version=IR_VERSION,
+        )
+        yield f"{domain}.{name} alone", model
 
 
 def domain_label(domain: str) -> str:
