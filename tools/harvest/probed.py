@@ -42,6 +42,7 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose probes are too few to conclude that a version of them is never loaded."""
 MIN_PROBES = 8
 """Minimum number of probes, all of them refused, from which it follows that a version of an operator is refused."""
+CONSTANT, NOT_CONSTANT = "inputs: constant", "inputs: not constant"
 LOADS, REFUSED, MISSING = range(3)
 """Result of a probe. MISSING: the release reports that it does not implement the operator."""
 HEAD = """# Support data of {title}
@@ -143,13 +144,16 @@ class ProbedHarvester:
 
     def find_assumed(self, work: Path, release: EngineRelease) -> dict[str, int]:
         """Return the results on which the nearest measured older and newer releases agree."""
+        version = Version(release.release)
         paths = work.glob(f"{self._engine}-*.json")
-        known = sorted((Version(path.stem.removeprefix(f"{self._engine}-")) for path in paths), key=lambda it: it)
-        older = [it for it in known if it < Version(release.release)][-1:]
-        newer = [it for it in known if it > Version(release.release)][:1]
-        records = [self.recorded(work, EngineRelease(self._engine, str(it))) for it in (*older, *newer)]
-        results = [record.results for record in records if record is not None]
-        if len(results) != len(("older", "newer")):
+        found = sorted(Version(path.stem.removeprefix(f"{self._engine}-")) for path in paths)
+        measured = [
+            (it, record) for it in found if (record := self.recorded(work, EngineRelease(self._engine, str(it))))
+        ]
+        older = [record.results for it, record in measured if it < version][-1:]
+        newer = [record.results for it, record in measured if it > version][:1]
+        results = [*older, *newer]
+        if not older or not newer:
             return {}
         return {name: result for name, result in results[0].items() if results[1].get(name) == result}
 
@@ -233,7 +237,7 @@ def _derive_table(record: Record) -> Table:
     rows = harvest.TableBuilder()
     for (operator, version), probed in groups.items():
         if any(result == LOADS for _, result in probed):
-            found = conditions.find_conditions([Probe(it.features, int(result == LOADS)) for it, result in probed], 1)
+            found = _find_conditions(probed)
             constraints = rows.constraints(_list_constraints(operator, version, found))
             rows.add(operator, KernelRow(version, version, PROVIDER, constraints, 1))
             for condition in found:
@@ -244,6 +248,35 @@ def _derive_table(record: Record) -> Table:
         else:
             rows.add(operator, KernelRow(version, version, PROVIDER, (), 1))
     return rows.table(record.engine, PLATFORM, (record.source,))
+
+
+def _find_conditions(probed: Sequence[tuple[_ProbeModel, int]]) -> list[Condition]:
+    """Return the conditions on which a version of an operator is refused.
+
+    Some apply only if not all inputs are constants: a node of constants is computed when the model is loaded, often
+    without the checks that other nodes need to pass.
+    """
+    probes = [Probe(it.features, int(result == LOADS)) for it, result in probed]
+    found = [_restrict(condition, probes) for condition in conditions.find_conditions(probes, 1)]
+    rest = [it for it in probes if NOT_CONSTANT in it.features and not _is_explained(it, found)]
+    if not any(probe.loads for probe in rest):
+        return [*found, Condition((NOT_CONSTANT,), 1)] if rest else found
+    more = conditions.find_conditions(rest, 1)
+    return [*found, *(Condition(tuple(sorted({*it.features, NOT_CONSTANT})), 1) for it in more)]
+
+
+def _restrict(condition: Condition, probes: Sequence[Probe]) -> Condition:
+    """Restrict a condition to nodes that are not computed from constants only, unless such a probe is refused, too."""
+    covered = [it.features for it in probes if it.features.issuperset(condition.features)]
+    if _is_type(condition) or any(": rank" in it for it in condition.features):
+        return condition  # engines check these before they compute constants
+    if any(CONSTANT in it for it in covered) or not all(NOT_CONSTANT in it for it in covered):
+        return condition
+    return Condition(tuple(sorted({*condition.features, NOT_CONSTANT})), condition.releases)
+
+
+def _is_explained(probe: Probe, found: Sequence[Condition]) -> bool:
+    return any(probe.features.issuperset(condition.features) for condition in found)
 
 
 def _is_never_loaded(operator: tuple[str, str], probed: Sequence[tuple[_ProbeModel, int]]) -> bool:

@@ -26,6 +26,7 @@ from onnxgate.support.matching.operations import (
     SupportGap,
     TypedModel,
     TypedNode,
+    assume_used,
     get_unknown_source,
     get_unknown_type,
 )
@@ -290,6 +291,7 @@ def predict(
                     inner=(),
                     type_of=get_unknown_type,
                     source_of=get_unknown_source,
+                    is_used=assume_used,
                 )
                 gap, unknown = (result, "") if isinstance(result, SupportGap) else (None, result)
                 problems.append(NodeProblem(detached, gap, unknown))

@@ -57,8 +57,10 @@ def _find_formal(formals: Sequence[FormalParameter], index: int) -> FormalParame
 def _describe_inputs(node: TypedNode, schema: Schema) -> Iterator[str]:
     names = node.proto.input
     sources = {node.source_of(name) for name in names if name}
-    if sources:
-        yield f"inputs: {'constant' if sources == {'constant'} else 'not constant'}"
+    if sources == {"constant"}:
+        yield "inputs: constant"
+    elif not sources.isdisjoint(("input", "computed")):
+        yield "inputs: not constant"
     for index, formal in enumerate(schema.inputs):
         if formal.option in (VARIADIC, MIXED):
             yield f"{formal.name}: {_count(len(names) - index)}"
@@ -106,7 +108,7 @@ def _describe_outputs(node: TypedNode, schema: Schema) -> Iterator[str]:
         if formal.option in (VARIADIC, MIXED):
             yield f"{formal.name}: {_count(len(names) - index)}"
         elif index:
-            yield f"{formal.name}: {'used' if index < len(names) and names[index] else 'unused'}"
+            yield f"{formal.name}: {'used' if index < len(names) and node.is_used(names[index]) else 'unused'}"
 
 
 def _count(number: int) -> str:

@@ -72,6 +72,7 @@ class TraitReader:
         self._producers: Mapping[str, NodeView] | None = None
         self._captured: set[str] | None = None
         self._sources: dict[str, ValueSource] = {}
+        self._used: set[str] | None = None
 
     def read(self, node: NodeView) -> NodeTraits:
         """Return the traits of a node."""
@@ -103,6 +104,13 @@ class TraitReader:
         if name not in self._sources:
             self._trace(name)
         return self._sources[name]
+
+    def has_use(self, name: str) -> bool:
+        """Return whether a node of the graph or of a graph in it takes a value, or it is an output of the graph."""
+        if self._used is None:
+            outputs = (getattr(value, "name", value) for value in self._graph.proto.output)
+            self._used = {*outputs, *(name for node in self._graph.all_nodes() for name in node.inputs)}
+        return name in self._used
 
     def _trace(self, name: str) -> None:
         """Find the source of a value after the sources of the values that it is computed from."""

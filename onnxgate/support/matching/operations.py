@@ -100,6 +100,11 @@ def get_unknown_source(name: str) -> ValueSource:
     return "unknown"
 
 
+def assume_used(name: str) -> bool:
+    """Return True, for each value whose uses were not traced."""
+    return True
+
+
 class TypedNode(msgspec.Struct, frozen=True, eq=False):
     """One node of a model with the types of its inputs and outputs."""
 
@@ -112,6 +117,7 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
     type_of: Callable[[str], TypeProto | None] = get_unknown_type  # type with shape of a value in scope
     unread: str = ""  # why the body of the called function has no types
     source_of: Callable[[str], ValueSource] = get_unknown_source  # of a value in scope
+    is_used: Callable[[str], bool] = assume_used  # a node of the graph takes the value, or it is an output of the graph
 
     def all_nodes(self) -> Iterator[TypedNode]:
         """Yield this node and all nodes in its subgraphs or in the local function that it calls."""

@@ -323,7 +323,9 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 )
             else:
                 inside = tuple(self._inside(node, typed.node[index], scope, traits)) if node.graphs else ()
-                yield TypedNode(operation, node.name, node.proto, inside, False, self.within, type_of, "", source)
+                yield TypedNode(
+                    operation, node.name, node.proto, inside, False, self.within, type_of, "", source, traits.has_use
+                )
 
     def _inside(
         self, node: NodeView, typed_node: NodeProto, scope: ValueTypes, traits: TraitReader

@@ -133,7 +133,10 @@ def test_refused_and_unknown_operators_differ_from_unprobed_versions() -> None:
     assert ["`Neg(13)` is not implemented"] == list_gaps(
         "g (float[N] x) => (float[N] y) { y = Neg (x) }", implementation
     )
-    assert ["`Abs` is not implemented"] == list_gaps("g (float[N] x) => (float[N] y) { y = Abs (x) }", implementation)
+    assert ["`Abs` was not probed"] == list_gaps("g (float[N] x) => (float[N] y) { y = Abs (x) }", implementation)
+    assert ["`my.domain.Abs` is not implemented"] == list_gaps(
+        "g (float[N] x) => (float[N] y) { y = my.domain.Abs (x) }", implementation
+    )
 
 
 def test_local_functions_are_followed() -> None:

@@ -106,6 +106,14 @@ def _image(**choices: Sequence[object]) -> Entry:
 def _reduce() -> Entry:
     forms = tuple({"0": shape} for shape in ((2, 3, 4), (2, 3, 4, 5), (3,)))
     forms = (*forms, {"0": (2, 3, 4), "axes": []}, {"0": (2, 3), "axes": []}, {"0": (2, 3, 4), "axes": [0, 1]})
+    forms = (
+        *forms,
+        {"0": (2, 3, 4), "axes": [0], "keepdims": 0},
+        {"0": (2, 3, 4, 5), "axes": [0, 1], "keepdims": 0},
+        {"0": (2, 3), "axes": [1], "keepdims": 0},
+        {"0": (2, 3), "axes": [], "keepdims": 0},
+        {"0": (2, 3), "axes": [], "keepdims": 1},
+    )
     return Entry(forms, {}, {"keepdims": (0,), "noop_with_empty_axes": (1,)}, {"axes": [0]})
 
 
@@ -179,7 +187,10 @@ CATALOGUE: dict[str, Entry] = {
     "Swish": _unary(alpha=(0.5,)),
     "IsInf": _unary(detect_negative=(0,), detect_positive=(0,)),
     "Mod": Entry(
-        tuple({"0": left, "1": right} for left, right in _PAIRS),
+        (
+            *({"0": left, "1": right} for left, right in _PAIRS),
+            *({"0": left, "1": right, "fmod": 0, "T": "tensor(float)"} for left, right in _PAIRS),
+        ),
         {"fmod": 1},
         {"fmod": (0,)},
         {},
@@ -277,7 +288,13 @@ CATALOGUE: dict[str, Entry] = {
             },
         )
     ),
-    "CenterCropPad": Entry(({"input_data": (4, 6, 3), "shape": [6, 4, 3]},)),
+    "CenterCropPad": Entry(
+        (
+            {"input_data": (4, 6, 3), "shape": [6, 4, 3]},
+            {"input_data": (4, 6, 3), "shape": [6, 4], "axes": [0, 1]},
+            {"input_data": (4, 6, 3), "shape": [6, 4, 3], "axes": [0, 1, 2]},
+        )
+    ),
     "Col2Im": Entry(({"input": (1, 5, 5), "image_shape": [5, 5], "block_shape": [1, 5]},)),
     "Compress": Entry(({"input": (3, 2), "condition": (3,)},), {}, {"axis": (0, -1)}),
     "Concat": Entry(
@@ -347,6 +364,7 @@ CATALOGUE: dict[str, Entry] = {
             {"x": (2, 4), "x_scale": [0.5] * 4},
             {"x": (2, 4, 3, 3), "x_scale": [0.5] * 4},
             {"x": (2, 4), "x_scale": [[0.5] * 2] * 2, "block_size": 2},
+            {"x": (2, 4), "x_scale": [[0.5] * 2] * 2, "x_zero_point": [[1] * 2] * 2, "block_size": 2},
         ),
         {},
         {"axis": (-1,), "block_size": ()},
@@ -359,6 +377,7 @@ CATALOGUE: dict[str, Entry] = {
             {"x": (2, 4), "y_scale": [0.5] * 4},
             {"x": (2, 4, 3, 3), "y_scale": [0.5] * 4},
             {"x": (2, 4), "y_scale": [[0.5] * 2] * 2, "block_size": 2},
+            {"x": (2, 4), "y_scale": [[0.5] * 2] * 2, "y_zero_point": [[1] * 2] * 2, "block_size": 2},
         ),
         {},
         {"axis": (-1,), "saturate": (0,), "block_size": ()},
@@ -449,13 +468,13 @@ CATALOGUE: dict[str, Entry] = {
     "NegativeLogLikelihoodLoss": Entry(
         ({"input": (3, 5), "target": (3,)}, {"input": (3, 5, 2), "target": (3, 2)}),
         {},
-        {"reduction": ("none", "sum"), "ignore_index": (1,)},
+        {"reduction": ("none", "sum"), "ignore_index": (1, -1)},
         {"weight": (5,)},
     ),
     "SoftmaxCrossEntropyLoss": Entry(
         ({"scores": (3, 5), "labels": (3,)}, {"scores": (3, 5, 2), "labels": (3, 2)}),
         {},
-        {"reduction": ("none", "sum"), "ignore_index": (1,)},
+        {"reduction": ("none", "sum"), "ignore_index": (1, -1)},
         {"weights": (5,)},
     ),
     "NonMaxSuppression": Entry(
@@ -502,6 +521,7 @@ CATALOGUE: dict[str, Entry] = {
             {"X": (1, 2, 4, 4), "sizes": [8, 8], "axes": [2, 3]},
             {"X": (1, 2, 4, 4), "scales": [2.0, 2.0], "axes": [2, 3]},
             {**_CROP, "sizes": [1, 1, 3, 3]},
+            {**_CROP, "sizes": [1, 1, 3, 3], "coordinate_transformation_mode": "half_pixel"},
             {**_CROP, "sizes": [1, 1, 3, 3], "mode": "linear"},
             {**_CROP, "scales": [1.0, 1.0, 0.8, 0.8], "mode": "linear"},
         ),

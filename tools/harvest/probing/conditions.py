@@ -10,6 +10,8 @@ from dataclasses import dataclass
 _MIN_PROBES = (0, 1, 3, 4)
 """Minimum number of refused probes with all features of a condition, by the number of inputs and attributes."""
 _MAX_CANDIDATES = 60
+_MIN_CONSTANT_PROBES = 3
+"""Minimum number of refused probes if the only feature is that an input is constant."""
 _NOT_CONSTANT = "inputs: not constant"
 
 
@@ -39,7 +41,11 @@ def find_conditions(probes: Sequence[Probe], releases: int) -> list[Condition]:
     for index, probe in enumerate(probes):
         for feature in probe.features:
             by_feature[feature].append(index)
-    members = {feature: frozenset(indices) for feature, indices in by_feature.items() if len(indices) < len(probes)}
+    members = {
+        feature: frozenset(indices)
+        for feature, indices in by_feature.items()
+        if len(indices) < len(probes) and not feature.endswith((": symbolic", ": static"))  # follow from other inputs
+    }
     refused = {index: releases & ~probe.loads for index, probe in enumerate(probes)}
     missing = {index: mask for index, mask in refused.items() if mask}
     isolated = _find_isolated(probes, sorted(missing))
@@ -65,6 +71,7 @@ def _find_isolated(probes: Sequence[Probe], refused: Sequence[int]) -> dict[str,
     for index in refused:
         for features in loaded:
             different = probes[index].features ^ features
+            different -= _list_own_types(probes[index].features, features)
             if any("=seq(" in it or "=optional(" in it for it in different):  # has no rank
                 different = {it for it in different if not it.endswith("rank unknown")}
             sources = {it for it in different if it.endswith((": constant", ": dynamic", ": not constant"))}
@@ -80,6 +87,17 @@ def _find_isolated(probes: Sequence[Probe], refused: Sequence[int]) -> dict[str,
                 for feature in different & probes[index].features:
                     found[feature].add(index)
     return {feature: frozenset(indices) for feature, indices in found.items()}
+
+
+def _is_constant(feature: str) -> bool:
+    return feature.endswith(": constant")
+
+
+def _list_own_types(features: frozenset[str], others: frozenset[str]) -> set[str]:
+    """Return the types of parameters that only one of two probes has, because of an optional input or output."""
+    typed = [{it for it in side if "=" in it and it.endswith(")")} for side in (features, others)]
+    names = [{_subject(it) for it in side} for side in typed]
+    return {it for it in typed[0] | typed[1] if _subject(it) not in names[0] & names[1]}
 
 
 def _is_shape(feature: str) -> bool:
@@ -122,6 +140,8 @@ def _list_candidates(
         covered = members[features[0]]
         for feature in features[1:]:
             covered = covered & members[feature]
+        if size == 1 and len(covered) < _MIN_CONSTANT_PROBES and _is_constant(features[0]):
+            continue
         has_rank = size > 1 and any(": rank" in feature for feature in features)
         subjects = {_subject(feature) for feature in features}
         if len(covered) < _MIN_PROBES[size if has_rank else min(size, len(subjects))]:

@@ -125,11 +125,19 @@ def _vary(schema: Any, entry: Entry) -> Iterator[Case]:
     constraints = {each.type_param_str: _list_tensors(each) for each in schema.type_constraints}
     for index, form in enumerate(entry.forms[1:], 1):
         yield Case(form=index)
-        for name in sorted((form.keys() - entry.forms[0].keys()) & set(inputs)):
+        names = sorted((form.keys() - entry.forms[0].keys()) & set(inputs))
+        for name in names:
             yield Case(form=index, flipped=frozenset([name]))
+        stored = frozenset(name for name in inputs if name in form and not isinstance(form[name], tuple))
+        if len(stored) > 1:
+            yield Case(form=index, flipped=stored)
     for parameter, types in constraints.items():
+        typed = {it.name for it in schema.inputs if it.type_str == parameter}
+        stored = frozenset(name for name in typed if not isinstance(entry.forms[0].get(name, ()), tuple))
         for type_ in types:
             yield Case(types={parameter: type_})
+            if stored:
+                yield Case(types={parameter: type_}, flipped=stored)
     for type_ in sorted({type_ for types in constraints.values() for type_ in types}):
         alike = {parameter: type_ for parameter, types in constraints.items() if type_ in types}
         if len(alike) > 1:
@@ -182,7 +190,8 @@ def _build(schema: Any, opset: int, entry: Entry, case: Case) -> ModelProto | No
         return None
     form = entry.forms[case.form]
     constraints = {each.type_param_str: _list_tensors(each) for each in schema.type_constraints}
-    types = _bind(constraints, {**entry.types, **case.types})
+    own = {key: value for key, value in form.items() if key in constraints and isinstance(value, str)}
+    types = _bind(constraints, {**entry.types, **own, **case.types})
     if types is None:
         return None
     inputs, initializers, names = [], [], []
