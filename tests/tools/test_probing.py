@@ -41,6 +41,7 @@ def test_no_loaded_probe_fulfills_a_condition() -> None:
         probe("T=b", "U=b"),
         probe("T=a", "U=b", loads=False),
         probe("T=a", "U=b", "mode=x", loads=False),
+        probe("T=a", "U=b", "mode=y", loads=False),
         probe("T=a", "U=a", "mode=x"),
     ]
 

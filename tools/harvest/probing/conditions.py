@@ -116,7 +116,8 @@ _Candidate = tuple[int, tuple[str, ...], int, frozenset[int]]
 
 def _rank(candidate: _Candidate) -> tuple[int, int, list[str]]:
     gain, features, _, _ = candidate
-    return gain, -sum(map(_is_shape, features)), [_invert(feature) for feature in features]
+    shapes = sum(2 * _is_shape(feature) - (": rank" in feature) for feature in features)
+    return gain, -shapes, [_invert(feature) for feature in features]
 
 
 def _invert(text: str) -> str:
