@@ -154,6 +154,7 @@ LAZY = {
         "support/matching/constant_nodes.py",
         "support/matching/node_traits.py",
         "support/matching/attribute_restrictions.py",
+        "support/matching/node_features.py",
         "support/matching/type_inference.py",
     ),
     "a static check loads nothing of workers, git, shards and ignore baselines": (

@@ -23,10 +23,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harvest import data, measuring, web
+from harvest import data, measuring, probed, web
 
 ROOT = Path(__file__).resolve().parents[1]
-HARVESTERS: dict[str, Any] = {module.DESCRIPTION.engine: module for module in (measuring, web)}
+HARVESTERS: dict[str, Any] = {
+    module.DESCRIPTION.engine: module for module in (measuring, web, probed.OPENVINO, probed.TRACT)
+}
 """For each engine, the module with its `DESCRIPTION` and the functions `find`, `recorded` and `measure`."""
 
 

@@ -21,6 +21,7 @@ from onnxgate.support.operators import (
     OPTIONAL,
     SINGLE,
     VARIADIC,
+    ConditionRow,
     FormalParameter,
     Implementation,
     KernelRow,
@@ -185,8 +186,8 @@ def decode_dump(data: bytes) -> BuildDump:
     return msgspec.json.decode(data, type=BuildDump)
 
 
-Row = SchemaRow | KernelRow
-RowType = TypeVar("RowType", SchemaRow, KernelRow)
+Row = SchemaRow | KernelRow | ConditionRow
+RowType = TypeVar("RowType", SchemaRow, KernelRow, ConditionRow)
 OperatorKey = tuple[str, str]
 """Domain and name of an operator."""
 
@@ -220,14 +221,14 @@ class TableBuilder:
         for domain, operators in table.operators.items():
             for name, raw in operators.items():
                 decoded = msgspec.json.decode(raw, type=OperatorRows)
-                rows: tuple[Row, ...] = (*decoded.schemas, *decoded.kernels)
+                rows: tuple[Row, ...] = (*decoded.schemas, *decoded.kernels, *decoded.conditions)
                 for row in rows:
                     moved = sum(1 << new for old, new in places.items() if row.releases >> old & 1)
                     self.add((domain, name), _renumber_row(row, numbers, moved))
 
     def table(self, engine: str, platform: str, sources: tuple[TableSource, ...]) -> Table:
         """Return the table of all added rows. It does not depend on the order in which they were added."""
-        numbers = {number for rows in self._rows.values() for row in rows for _, number in row.constraints}
+        numbers = {number for rows in self._rows.values() for row in rows for number in _list_numbers(row)}
         used = sorted(types for types, number in self._numbers.items() if number in numbers)
         types = {name: place for place, name in enumerate(sorted({name for members in used for name in members}))}
         ranks = {self._numbers[members]: rank for rank, members in enumerate(used)}
@@ -236,7 +237,8 @@ class TableBuilder:
             rows = [_renumber_row(row, ranks, releases) for row, releases in self._rows[(domain, name)].items()]
             schemas = _sort_rows(row for row in rows if isinstance(row, SchemaRow))
             kernels = _sort_rows(row for row in rows if isinstance(row, KernelRow))
-            encoded = msgspec.json.encode(OperatorRows(schemas, kernels))
+            conditions = _sort_rows(row for row in rows if isinstance(row, ConditionRow))
+            encoded = msgspec.json.encode((schemas, kernels, conditions) if conditions else (schemas, kernels))
             operators.setdefault(domain, {})[name] = msgspec.Raw(encoded)
         return Table(
             engine=engine,
@@ -251,7 +253,14 @@ class TableBuilder:
         return self._numbers.setdefault(tuple(sorted(set(types))), len(self._numbers))
 
 
+def _list_numbers(row: Row) -> tuple[int, ...]:
+    """Return the numbers of the sets of types in a row."""
+    return () if isinstance(row, ConditionRow) else tuple(number for _, number in row.constraints)
+
+
 def _renumber_row(row: Row, numbers: Sequence[int] | Mapping[int, int], releases: int) -> Row:
+    if isinstance(row, ConditionRow):
+        return msgspec.structs.replace(row, releases=releases)
     constraints = tuple((name, numbers[index]) for name, index in row.constraints)
     return msgspec.structs.replace(row, constraints=constraints, releases=releases)
 

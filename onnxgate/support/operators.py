@@ -72,11 +72,20 @@ class KernelRow(msgspec.Struct, frozen=True, array_like=True):
     releases: int
 
 
+class ConditionRow(msgspec.Struct, frozen=True, array_like=True):
+    """Features of nodes of operator version `start` that releases refuse, although they have a kernel for it."""
+
+    start: int
+    features: tuple[str, ...]  # of `matching/node_features`, such as `axes: dynamic`
+    releases: int
+
+
 class OperatorRows(msgspec.Struct, frozen=True, array_like=True):
-    """All schemas and kernels of one operator in a table."""
+    """All schemas and kernels of one operator in a table, and the conditions on which it is refused."""
 
     schemas: tuple[SchemaRow, ...]
     kernels: tuple[KernelRow, ...]
+    conditions: tuple[ConditionRow, ...] = ()  # only of engines whose support was probed
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +107,13 @@ class Kernel(msgspec.Struct, frozen=True, eq=False):
     end: int  # 0: open-ended
     provider: str
     constraints: dict[str, frozenset[str]]
+
+
+class Condition(msgspec.Struct, frozen=True, eq=False):
+    """Features of nodes of operator version `start` that a release refuses."""
+
+    start: int
+    features: frozenset[str]
 
 
 class Schema(msgspec.Struct, frozen=True, eq=False):
@@ -127,6 +143,7 @@ class Operator(msgspec.Struct, frozen=True, eq=False):
     name: str
     schemas: tuple[Schema, ...]  # ascending
     kernels: tuple[Kernel, ...]
+    conditions: tuple[Condition, ...] = ()
 
     def schema(self, version: int) -> Schema | None:
         """Return the newest schema that was introduced at or before the imported `version`."""
@@ -153,6 +170,10 @@ class Implementation:
             self._operators[key] = self._source.operator(domain, name, self._bit)
         return self._operators[key]
 
+    def knows(self, domain: str, name: str) -> bool:
+        """Return whether the table has rows of an operator, for this or another release."""
+        return name in self._source.table.operators.get(domain, {})
+
     def has_domain(self, domain: str) -> bool:
         """Return whether this release has an operator in the domain."""
         return any(self.operator(domain, name) for name in self._source.table.operators.get(domain, {}))
@@ -167,6 +188,9 @@ class Implementation:
         return tuple(sorted(name for name in names if self.operator(domain, name)))
 
 
+_DecodedRows = tuple[list[tuple[int, Schema]], list[tuple[int, Kernel]], list[tuple[int, Condition]]]
+
+
 class _OperatorCache:
     """Operators of a table. Releases that have the same schemas and kernels of an operator share one object."""
 
@@ -174,7 +198,7 @@ class _OperatorCache:
         self.table = table
         types = [_MAP_TYPE.sub(r"map(\1,tensor(\2))", spelling) for spelling in table.types]
         self._sets = [frozenset(types[index] for index in members) for members in table.sets]
-        self._rows: dict[tuple[str, str], tuple[list[tuple[int, Schema]], list[tuple[int, Kernel]]]] = {}
+        self._rows: dict[tuple[str, str], _DecodedRows] = {}
         self._operators: dict[tuple[str, str, tuple[bool, ...]], Operator] = {}
 
     def operator(self, domain: str, name: str, bit: int) -> Operator | None:
@@ -184,15 +208,22 @@ class _OperatorCache:
         if (domain, name) not in self._rows:
             rows = msgspec.json.decode(raw, type=OperatorRows)
             schemas = [(row.releases, self._schema(row)) for row in sorted(rows.schemas, key=lambda row: row.since)]
-            self._rows[domain, name] = schemas, [(row.releases, self._kernel(row)) for row in rows.kernels]
-        schemas, kernels = self._rows[domain, name]
-        has = tuple(bool(releases >> bit & 1) for releases, _ in (*schemas, *kernels))
+            kernels = [(row.releases, self._kernel(row)) for row in rows.kernels]
+            conditions = [(row.releases, Condition(row.start, frozenset(row.features))) for row in rows.conditions]
+            self._rows[domain, name] = schemas, kernels, conditions
+        schemas, kernels, conditions = self._rows[domain, name]
+        has = tuple(bool(releases >> bit & 1) for releases, _ in (*schemas, *kernels, *conditions))
         if not any(has):
             return None
         key = (domain, name, has)
         if key not in self._operators:
-            own = tuple(schema for releases, schema in schemas if releases >> bit & 1)
-            self._operators[key] = Operator(domain, name, own, tuple(k for mask, k in kernels if mask >> bit & 1))
+            self._operators[key] = Operator(
+                domain,
+                name,
+                tuple(schema for releases, schema in schemas if releases >> bit & 1),
+                tuple(kernel for releases, kernel in kernels if releases >> bit & 1),
+                tuple(condition for releases, condition in conditions if releases >> bit & 1),
+            )
         return self._operators[key]
 
     def _schema(self, row: SchemaRow) -> Schema:

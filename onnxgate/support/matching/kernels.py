@@ -26,6 +26,8 @@ from onnxgate.support.matching.operations import (
     SupportGap,
     TypedModel,
     TypedNode,
+    assume_used,
+    get_unknown_source,
     get_unknown_type,
 )
 from onnxgate.support.matching.probed import match_probed_node, match_probed_operation
@@ -289,15 +291,21 @@ def predict(
     """
     problems = []
     if implementation is not None:
-        problematic = {
-            node.operation
-            for node in (prepared.kinds if kinds is None else kinds)
-            if match_node(node, implementation, providers) is not None
-        }
+        nodes = prepared.kinds if kinds is None else kinds
+        if implementation.is_probed:  # it may refuse only some nodes of a kind
+            nodes = tuple(_iterate_visible_nodes(prepared.nodes, implementation))
+        problematic = {node.operation for node in nodes if match_node(node, implementation, providers) is not None}
         for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
             result = match_node(node, implementation, providers) if node.operation in problematic else None
             if result is not None:
-                detached = replace(node, proto=_detach_node(node.proto), inner=(), type_of=get_unknown_type)
+                detached = replace(
+                    node,
+                    proto=_detach_node(node.proto),
+                    inner=(),
+                    type_of=get_unknown_type,
+                    source_of=get_unknown_source,
+                    is_used=assume_used,
+                )
                 gap, unknown = (result, "") if isinstance(result, SupportGap) else (None, result)
                 problems.append(NodeProblem(detached, gap, unknown))
     return Prediction(
@@ -350,6 +358,8 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
     operators, and some have the name of such an operator.
     """
     operation = node.operation
+    if implementation.is_probed:
+        return node.calls
     if not node.calls or operation.domain in _CLOSED_DOMAINS:
         return False
     operator = implementation.operator(operation.domain, operation.name)

@@ -11,7 +11,7 @@ from onnxgate.model.reading.tensor_data import read_small_values
 from onnxgate.model.reading.view import GraphView, NodeView
 from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault, read_constant
 from onnxgate.support.matching.float8_fusions import FUSED, Float8Fusions
-from onnxgate.support.matching.operations import NodeTraits, WrongLoss
+from onnxgate.support.matching.operations import NodeTraits, ValueSource, WrongLoss
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TensorProto, TypeProto
@@ -73,6 +73,8 @@ class TraitReader:
         self._producers: Mapping[str, NodeView] | None = None
         self._captured: set[str] | None = None
         self._float8_fusions: Float8Fusions | None = None
+        self._sources: dict[str, ValueSource] = {}
+        self._used: set[str] | None = None
 
     def read(self, node: NodeView) -> NodeTraits:
         """Return the traits of a node."""
@@ -111,6 +113,49 @@ class TraitReader:
             self._float8_fusions = Float8Fusions(self._graph, self._scope.type_of)
         fusion = self._float8_fusions.find(node, is_output=any(map(self._is_output, node.outputs)))
         return fusion if fusion and self._list_captured().isdisjoint(node.outputs) else ""
+
+    def find_source(self, name: str) -> ValueSource:
+        """Return whether a value is computed from constants only, or from data that callers pass to the model."""
+        if name not in self._sources:
+            self._trace(name)
+        return self._sources[name]
+
+    def has_use(self, name: str) -> bool:
+        """Return whether a node of the graph or of a graph in it takes a value, or it is an output of the graph."""
+        if self._used is None:
+            outputs = (getattr(value, "name", value) for value in self._graph.proto.output)
+            self._used = {*outputs, *(name for node in self._graph.all_nodes() for name in node.inputs)}
+        return name in self._used
+
+    def _trace(self, name: str) -> None:
+        """Find the source of a value after the sources of the values that it is computed from."""
+        ahead = [name]
+        while ahead:
+            producer = self._producer(ahead[-1])
+            missing = [it for it in producer.inputs if it and it not in self._sources] if producer is not None else []
+            if missing and len(ahead) <= len(self._graph.nodes):
+                ahead += missing
+                continue
+            current = ahead.pop()
+            if current not in self._sources:
+                self._sources[current] = self._read_source(current) if producer is None else self._combine(producer)
+
+    def _read_source(self, name: str) -> ValueSource:
+        """Return the source of a value that no node of this graph computes."""
+        if any(tensor.name == name for tensor in getattr(self._graph.proto, "initializer", ())):
+            return "constant"
+        if any(value.name == name for value in getattr(self._graph.proto, "input", ())):
+            return "unknown" if self._is_in_function else "input" if self._outer is None else "computed"
+        return "unknown" if self._outer is None else self._outer.find_source(name)
+
+    def _combine(self, producer: NodeView) -> ValueSource:
+        """Return the source of the outputs of a node. The shape of a value can be known although its data is not."""
+        sources = {self._sources.get(name, "unknown") for name in producer.inputs if name}
+        if producer.operator[1] in ("Shape", "Size"):
+            return "constant" if sources == {"constant"} or self._is_fixed(producer.inputs[0]) else "unknown"
+        if not sources.isdisjoint(("input", "computed")) or producer.operator[1].startswith("Random"):
+            return "computed"
+        return "constant" if sources <= {"constant"} and not producer.graphs else "unknown"
 
     def _is_fixed(self, name: str) -> bool:
         """Return whether all sizes of a value of known rank are known."""

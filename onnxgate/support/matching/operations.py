@@ -26,6 +26,10 @@ SupportGapRule = Literal[
 WrongLoss = Literal["", "scalar", "rank", "size", "weights", "product"]
 """Shape of SoftmaxCrossEntropyLoss that is wrong. "product": the weights cannot be multiplied with the labels' loss."""
 LoadVerdict = Literal["loads", "refused", "unknown"]
+ValueSource = Literal["constant", "input", "computed", "unknown"]
+"""Whether a value is computed from constants only, is an input of the model, or is computed from data of such inputs.
+
+The source of values that follow from the shape of an input is unknown: some engines know the shape."""
 
 
 class Attribute(msgspec.Struct, frozen=True):
@@ -92,6 +96,16 @@ def get_unknown_type(name: str) -> TypeProto | None:
     return None
 
 
+def get_unknown_source(name: str) -> ValueSource:
+    """Return "unknown", the source of each value whose source was not traced."""
+    return "unknown"
+
+
+def assume_used(name: str) -> bool:
+    """Return True, for each value whose uses were not traced."""
+    return True
+
+
 class TypedNode(msgspec.Struct, frozen=True, eq=False):
     """One node of a model with the types of its inputs and outputs."""
 
@@ -103,6 +117,8 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
     within: str  # the local function that contains it, "" for the main graph
     type_of: Callable[[str], TypeProto | None] = get_unknown_type  # type with shape of a value in scope
     unread: str = ""  # why the body of the called function has no types
+    source_of: Callable[[str], ValueSource] = get_unknown_source  # of a value in scope
+    is_used: Callable[[str], bool] = assume_used  # a node of the graph takes the value, or it is an output of the graph
 
     def all_nodes(self) -> Iterator[TypedNode]:
         """Yield this node and all nodes in its subgraphs or in the local function that it calls."""

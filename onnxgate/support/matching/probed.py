@@ -1,16 +1,24 @@
-"""Match operations on engines whose tables were probed: releases that load a model with one node of each kind.
+"""Match nodes with engines whose support was probed, by loading models with one node of each kind.
 
-Such a table has kernels, one per version of an operator, but no schemas: the engines convert models when they load
-them, and report what they cannot convert.
+Such an engine reports neither kernels nor schemas. Its table contains the versions of operators and the types with
+which a probe was loaded, and conditions: features that all refused probes share and no loaded one has. What no probe
+covers is predicted to load. There are no limits for versions, and no operator is replaced by its function body.
+Source: models loaded on OpenVINO 2024.5 to 2026.4 and tract 0.21.8 to 0.23.9; `campaigns/conformance --engine`.
 """
 
 from __future__ import annotations
 
-from onnxgate.support.matching.node_checks import find_constrained_type
+import functools
+from collections.abc import Iterable
+
+from onnxgate.core.text import join_quoted
+from onnxgate.support.matching.node_features import describe_node, describe_operation
 from onnxgate.support.matching.operations import Operation, SupportGap, TypedNode
-from onnxgate.support.operators import Implementation, find_newest_schema
+from onnxgate.support.operators import Implementation, Operator, Schema, find_newest_schema
 
 MatchResult = SupportGap | str | None
+DEFINED_DOMAINS = ("ai.onnx", "com.microsoft", "org.openvinotoolkit")
+"""Beginnings of domains that may contain operators which no probe covers. Engines refuse those of other domains."""
 
 
 def match_probed_node(node: TypedNode, implementation: Implementation) -> MatchResult:
@@ -20,28 +28,86 @@ def match_probed_node(node: TypedNode, implementation: Implementation) -> MatchR
     """
     if node.calls:
         return node.unread or None
-    return match_probed_operation(node.operation, implementation)
+    schema, features = _describe(node)
+    return _match(node.operation, schema, features, implementation)
 
 
 def match_probed_operation(operation: Operation, implementation: Implementation) -> MatchResult:
-    """Return why a release does not implement an operation, or why this is unknown; None if it does implement it."""
-    if operation not in implementation.answers:
-        implementation.answers[operation] = _decide(operation, implementation)
-    return implementation.answers[operation]  # type: ignore[return-value]
+    """Return why a release does not implement an operation, whatever its constants and shapes are."""
+    schema = _find_schema(operation)
+    features = frozenset(describe_operation(operation, schema)) if schema is not None else frozenset[str]()
+    return _match(operation, schema, features, implementation)
 
 
-def _decide(operation: Operation, implementation: Implementation) -> MatchResult:
+@functools.lru_cache(maxsize=2**12)
+def _describe(node: TypedNode) -> tuple[Schema | None, frozenset[str]]:
+    schema = _find_schema(node.operation)
+    return schema, describe_node(node, schema) if schema is not None else frozenset()
+
+
+def _find_schema(operation: Operation) -> Schema | None:
+    return find_newest_schema(operation.domain, operation.name, max(operation.version, 0))
+
+
+def _match(
+    operation: Operation, schema: Schema | None, features: frozenset[str], implementation: Implementation
+) -> MatchResult:
+    version = schema.since if schema is not None else 0
+    key = (operation.domain, operation.name, version, features)
+    if key not in implementation.answers:
+        implementation.answers[key] = _decide(operation, version, features, implementation)
+    return implementation.answers[key]  # type: ignore[return-value]
+
+
+def _decide(
+    operation: Operation, version: int, features: frozenset[str], implementation: Implementation
+) -> MatchResult:
     operator = implementation.operator(operation.domain, operation.name)
-    schema = find_newest_schema(operation.domain, operation.name, operation.version)
-    if operator is None or schema is None:
-        return f"`{operation.label}` was not probed"
-    kernels = [kernel for kernel in operator.kernels if kernel.start <= schema.since <= (kernel.end or schema.since)]
-    if not kernels:
-        return SupportGap("unknown-operator", f"`{operation.label}({schema.since})` is not implemented")
-    for kernel in kernels:
-        for key, types in kernel.constraints.items():
-            found = find_constrained_type(schema, key, operation.inputs, operation.outputs)
-            if found and found not in types:
-                problem = f"there is no kernel for `{operation.label}({schema.since})` with `{key}` = `{found}`"
-                return SupportGap("missing-kernel", problem, about=f"{key}={found}")
+    if operator is None:
+        if operation.domain.startswith(DEFINED_DOMAINS) and not implementation.knows(operation.domain, operation.name):
+            return f"`{operation.label}` was not probed"
+        return SupportGap("unknown-operator", f"`{operation.label}` is not implemented")
+    name = f"{operation.label}({version})"
+    for condition in operator.conditions:
+        if condition.start == version and features.issuperset(condition.features):
+            return _explain(name, condition.features, operator)
+    for kernel in operator.kernels:
+        if kernel.start == version:
+            wrong = [it for it in kernel.constraints if _is_refused(it, kernel.constraints[it], features)]
+            if wrong:
+                found = sorted(feature for feature in features if feature.partition("=")[0] in wrong)
+                accepted = [f"`{it}` as {join_quoted(sorted(kernel.constraints[it]))}" for it in wrong]
+                problem = f"`{name}` is refused with {_list_features(found)}"
+                return SupportGap("missing-kernel", problem, f"accepts {'; '.join(accepted)}", " ".join(found))
     return None
+
+
+def _is_refused(parameter: str, types: frozenset[str], features: Iterable[str]) -> bool:
+    prefix = f"{parameter}="
+    return any(feature.startswith(prefix) and feature.removeprefix(prefix) not in types for feature in features)
+
+
+def _explain(name: str, features: frozenset[str], operator: Operator) -> SupportGap:
+    if not features:
+        versions = sorted({str(kernel.start) for kernel in operator.kernels}, key=int)
+        detail = f"implements versions {', '.join(versions)}" if versions else ""
+        return SupportGap("unknown-operator", f"`{name}` is not implemented", detail)
+    ordered = sorted(features)
+    problem = f"`{name}` is refused with {_list_features(ordered)}"
+    return SupportGap("attribute-unsupported", problem, about=" ".join(ordered))
+
+
+def _list_features(features: Iterable[str]) -> str:
+    return " and ".join(map(_word_feature, features))
+
+
+def _word_feature(feature: str) -> str:
+    """Return a feature in words: "`mode` = `cubic`", "`axes` that is not constant"."""
+    name, separator, value = feature.partition("=")
+    if separator:
+        return f"`{name}` = `{value}`"
+    name, _, state = feature.partition(": ")
+    if name == "inputs":
+        return "inputs that are not all constant" if state == "not constant" else "only constant inputs"
+    words = {"dynamic": "that is not constant", "constant": "that is constant"}
+    return f"`{name}` {words.get(state, f'of {state}' if state.startswith('rank') else state)}"

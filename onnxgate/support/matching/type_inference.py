@@ -303,6 +303,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         opset, type_of, spell = self.imports.get(DEFAULT_DOMAIN, 0), scope.type_of, scope.spell
         versions = {domain: version or _OPSET_ZERO for domain, version in self.imports.items()}
         traits = TraitReader(graph, scope, self.scalar_squeezes, is_in_function=bool(self.within), outer=outer)
+        source = traits.find_source
         for index, node in enumerate(graph.nodes):
             domain, name, _ = node.operator
             operation = _make_operation(
@@ -317,10 +318,14 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
             if node.operator in self.functions:
                 inner = self._called(node, self.functions[node.operator], scope)
                 unread = "" if inner is not None else self.calls.unread or _TOO_MANY_CALLS
-                yield TypedNode(operation, node.name, node.proto, inner or (), True, self.within, type_of, unread)
+                yield TypedNode(
+                    operation, node.name, node.proto, inner or (), True, self.within, type_of, unread, source
+                )
             else:
                 inside = tuple(self._inside(node, typed.node[index], scope, traits)) if node.graphs else ()
-                yield TypedNode(operation, node.name, node.proto, inside, False, self.within, type_of)
+                yield TypedNode(
+                    operation, node.name, node.proto, inside, False, self.within, type_of, "", source, traits.has_use
+                )
 
     def _inside(
         self, node: NodeView, typed_node: NodeProto, scope: ValueTypes, traits: TraitReader

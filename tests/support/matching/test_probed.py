@@ -1,0 +1,167 @@
+"""Nodes are matched with conditions that probes of an engine have found."""
+
+from __future__ import annotations
+
+import onnx.parser
+import pytest
+
+from onnxgate.model.reading.view import ModelView
+from onnxgate.support import harvest
+from onnxgate.support.limits import Limits
+from onnxgate.support.matching.kernels import match_operation, predict
+from onnxgate.support.matching.node_features import describe_node
+from onnxgate.support.matching.operations import SupportGap, TypedModel
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.operators import (
+    ConditionRow,
+    Implementation,
+    KernelRow,
+    TableSource,
+    build_implementations,
+    find_newest_schema,
+)
+
+HEAD = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]>'
+
+
+def read(text: str) -> TypedModel:
+    """Return a model with its types."""
+    return infer_model_types(ModelView(onnx.parser.parse_model(HEAD + text)))
+
+
+def features(text: str) -> frozenset[str]:
+    """Return the features of the last node of a model."""
+    node = read(text).nodes[-1]
+    schema = find_newest_schema(node.operation.domain, node.operation.name, node.operation.version)
+    assert schema is not None
+    return describe_node(node, schema)
+
+
+def make_implementation(*rows: tuple[str, KernelRow | ConditionRow]) -> Implementation:
+    """Return a release of a probed engine with these rows."""
+    builder = harvest.TableBuilder()
+    for name, row in rows:
+        builder.add(("ai.onnx", name), row)
+    source = TableSource(release="0.23.9", wheel="tract.whl", sha256="0")
+    return build_implementations(builder.table("tract", "linux x86_64", (source,)), {})["0.23.9"]
+
+
+def make_kernel(version: int) -> KernelRow:
+    """Return a kernel without constraints for one version of an operator."""
+    return KernelRow(version, version, "CPUExecutionProvider", (), 1)
+
+
+def list_gaps(text: str, implementation: Implementation) -> list[str]:
+    """Return the problem of each refused node, in order."""
+    prediction = predict(read(text), implementation, Limits(ir=None, opsets={}))
+    return [found.miss.problem if found.miss else found.unknown for found in prediction.found]
+
+
+UNSQUEEZE_BY_INPUT = "g (float[N] x, int64[1] a) => (float[M, K] y) { y = Unsqueeze (x, a) }"
+
+
+def test_features_state_sources_of_inputs() -> None:
+    """An input is constant, dynamic or neither if it follows from a shape."""
+    by_constant = "g (float[N] x) => (float[M, K] y) <int64[1] a = {0}> { y = Unsqueeze (x, a) }"
+    by_shape = "g (float[N] x) => (float[M, K] y) { a = Shape (x) y = Unsqueeze (x, a) }"
+    by_fixed_shape = "g (float[1] x) => (float[M, K] y) { a = Shape (x) y = Unsqueeze (x, a) }"
+    by_computation = "g (float[N] x, int64[1] b) => (float[M, K] y) { a = Neg (b) y = Unsqueeze (x, a) }"
+
+    assert {"axes: constant", "x: constant"} & features(by_constant) == {"axes: constant"}
+    assert {"axes: constant", "axes: dynamic"} & features(by_shape) == set()
+    assert "axes: constant" in features(by_fixed_shape)
+    assert "axes: dynamic" in features(UNSQUEEZE_BY_INPUT)
+    assert "axes: dynamic" in features(by_computation)
+
+
+def test_features_state_types_attributes_ranks_and_omitted_inputs() -> None:
+    """Each argument and attribute of the schema has features."""
+    actual = features(
+        "g (float16[1, 2, 4, 4] x, int64[4] s) => (float16[A, B, C, D] y)"
+        '{ y = Resize <mode: string = "cubic", antialias: int = 0> (x, , , s) }'
+    )
+
+    expected = {"T1=tensor(float16)", "X: rank 4", "X: static", "roi: omitted", "sizes: given", "mode=cubic"}
+    assert expected | {"antialias: zero", "nearest_mode: unset"} <= actual
+
+
+def test_shapes_of_computed_values_are_not_features_if_they_are_unknown() -> None:
+    """Engines can infer more shapes than onnx does."""
+    text = "g (float[N, 2] x) => (float[A, B] z) { y = Relu (x) z = Relu (y) }"
+
+    assert "X: symbolic" in features("g (float[N, 2] x) => (float[A, B] y) { y = Relu (x) }")
+    assert "X: symbolic" not in features(text)
+    assert "X: rank 2" in features(text)
+
+
+def test_a_node_with_the_features_of_a_condition_is_refused() -> None:
+    """Only nodes with all features of a condition are refused, even if another node has the same operation."""
+    implementation = make_implementation(
+        ("Unsqueeze", make_kernel(13)), ("Unsqueeze", ConditionRow(13, ("axes: dynamic", "data: rank 1"), 1))
+    )
+    two = (
+        "g (float[N] x, int64[1] a) => (float[M, K] y, float[O, P] z) <int64[1] b = {0}>"
+        "{ y = Unsqueeze (x, b) z = Unsqueeze (x, a) }"
+    )
+
+    refused = "`Unsqueeze(13)` is refused with `axes` that is not constant and `data` of rank 1"
+    assert [refused] == list_gaps(UNSQUEEZE_BY_INPUT, implementation)
+    assert [refused] == list_gaps(two, implementation)
+    assert [] == list_gaps("g (float[N, 2] x, int64[1] a) => (float[M] y) { y = Unsqueeze (x, a) }", implementation)
+
+
+@pytest.mark.parametrize(("types", "expected"), [(("float",), []), (("double",), ["`Relu(14)`"])])
+def test_types_that_no_probe_loads_are_refused(types: tuple[str], expected: list[str]) -> None:
+    """A kernel lists the accepted types of a parameter."""
+    builder = harvest.TableBuilder()
+    constraints = builder.constraints({"T": ["tensor(float)"]})
+    builder.add(("ai.onnx", "Relu"), KernelRow(14, 14, "CPUExecutionProvider", constraints, 1))
+    source = TableSource(release="0.23.9", wheel="tract.whl", sha256="0")
+    implementation = build_implementations(builder.table("tract", "linux x86_64", (source,)), {})["0.23.9"]
+    gaps = list_gaps(f"g ({types[0]}[N] x) => ({types[0]}[N] y) {{ y = Relu (x) }}", implementation)
+
+    assert expected == [gap.partition(" ")[0] for gap in gaps]
+
+
+def test_refused_and_unknown_operators_differ_from_unprobed_versions() -> None:
+    """A version without a kernel is refused only if it was probed."""
+    implementation = make_implementation(
+        ("Relu", make_kernel(13)), ("Neg", make_kernel(6)), ("Neg", ConditionRow(13, (), 1))
+    )
+
+    assert [] == list_gaps("g (float[N] x) => (float[N] y) { y = Relu (x) }", implementation)
+    assert ["`Neg(13)` is not implemented"] == list_gaps(
+        "g (float[N] x) => (float[N] y) { y = Neg (x) }", implementation
+    )
+    assert ["`Abs` was not probed"] == list_gaps("g (float[N] x) => (float[N] y) { y = Abs (x) }", implementation)
+    assert ["`my.domain.Abs` is not implemented"] == list_gaps(
+        "g (float[N] x) => (float[N] y) { y = my.domain.Abs (x) }", implementation
+    )
+
+
+def test_local_functions_are_followed() -> None:
+    """Every local function is called, and its nodes are matched; values that callers pass may be constants."""
+    implementation = make_implementation(
+        ("Unsqueeze", make_kernel(13)),
+        ("Unsqueeze", ConditionRow(13, ("axes: dynamic",), 1)),
+        ("Neg", ConditionRow(13, (), 1)),
+    )
+    body = '<domain: "local", opset_import: ["" : 18]> Do (X, A) => (Y) { z = Neg (X) Y = Unsqueeze (z, A) }'
+
+    assert ["`Neg(13)` is not implemented"] == list_gaps(
+        "g (float[N] x, int64[1] a) => (float[M, K] y) { y = local.Do (x, a) }" + body, implementation
+    )
+
+
+def test_operations_are_matched_without_shapes_and_constants() -> None:
+    """A condition on a constant cannot be decided for an operation alone."""
+    implementation = make_implementation(
+        ("Unsqueeze", make_kernel(13)),
+        ("Unsqueeze", ConditionRow(13, ("axes: dynamic",), 1)),
+        ("Neg", ConditionRow(13, (), 1)),
+    )
+    unsqueeze = read(UNSQUEEZE_BY_INPUT).nodes[0].operation
+    neg = read("g (float[N] x) => (float[N] y) { y = Neg (x) }").nodes[0].operation
+
+    assert match_operation(unsqueeze, implementation) is None
+    assert isinstance(match_operation(neg, implementation), SupportGap)

@@ -1,0 +1,111 @@
+"""Conditions on which an engine refuses an operator, and the probe models that they are derived from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from harvest import probed
+from harvest.probing import probe_models
+from harvest.probing.conditions import Condition, Probe, find_conditions
+from onnx import defs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def probe(*features: str, loads: bool = True) -> Probe:
+    """Return a probe that one release loads or refuses."""
+    return Probe(frozenset(features), int(loads))
+
+
+def test_a_condition_is_the_only_difference_from_a_loaded_probe() -> None:
+    """A feature that differs together with others is not taken for the cause."""
+    probes = [
+        probe("mode=linear", "axes: constant"),
+        probe("mode=cubic", "axes: constant", loads=False),
+        probe("mode=wrap", "axes: dynamic", loads=False),
+    ]
+
+    assert [Condition(("mode=cubic",), 1)] == find_conditions(probes, 1)
+
+
+def test_no_loaded_probe_fulfills_a_condition() -> None:
+    """Two features are needed if each of them is loaded without the other."""
+    probes = [
+        probe("T=a", "U=a"),
+        probe("T=b", "U=b"),
+        probe("T=a", "U=b", loads=False),
+        probe("T=a", "U=b", "mode=x", loads=False),
+        probe("T=a", "U=b", "mode=y", loads=False),
+        probe("T=a", "U=a", "mode=x"),
+    ]
+
+    assert [Condition(("T=a", "U=b"), 1)] == find_conditions(probes, 1)
+
+
+def test_inputs_that_are_not_all_constant_are_one_difference() -> None:
+    """A node of constants is computed when the model is loaded, so an operator without a kernel loads."""
+    probes = [
+        probe("inputs: constant", "A: constant", "B: constant"),
+        probe("inputs: not constant", "A: dynamic", "B: constant", loads=False),
+        probe("inputs: not constant", "A: constant", "B: dynamic", loads=False),
+    ]
+
+    assert [Condition(("inputs: not constant",), 1)] == find_conditions(probes, 1)
+
+
+def test_probes_do_not_depend_on_the_order_of_sets() -> None:
+    """The same code always generates the same probes, so that a harvest can continue."""
+    script = (
+        "import sys, hashlib; sys.path[:0] = ['tools', '.']\n"
+        "from harvest.probing import probe_models\n"
+        "from onnx import defs\n"
+        "models = [model.SerializeToString(deterministic=True) for name in ('Resize', 'Pad')\n"
+        "          for _, model in probe_models.generate(defs.get_schema(name, 18), 18)]\n"
+        "print(len(models), hashlib.sha256(b''.join(models)).hexdigest())\n"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script],
+            cwd=ROOT,
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+
+    assert 1 == len(outputs)
+
+
+def test_probes_vary_types_inputs_attributes_and_shapes() -> None:
+    """Each variation of an operator is probed alone."""
+    models = [model for _, model in probe_models.generate(defs.get_schema("Unsqueeze", 13), 13)]
+    actual = frozenset().union(*(probed.describe_probe(model).features for model in models))
+
+    expected = {"T=tensor(float16)", "axes: constant", "axes: dynamic", "data: rank 0", "data: rank unknown"}
+    assert expected <= actual
+
+
+@pytest.mark.parametrize(
+    ("harvester", "text"),
+    [
+        (probed.TRACT, "Translating node #1 `y` Unimplemented(Relu) ToTypedTranslator"),
+        (probed.OPENVINO, "-- No conversion rule found for operations: ai.onnx.Abs-6, Relu-14 \n"),
+        (probed.OPENVINO, "OpenVINO does not support the following ONNX operations: Relu\n"),
+    ],
+)
+def test_texts_that_name_a_missing_operator(harvester: probed.ProbedHarvester, text: str) -> None:
+    """An engine that names the operator refuses it in every model; other errors may concern only the probe."""
+    relu = next(model for _, model in probe_models.generate(defs.get_schema("Relu", 14), 14))
+    described = probed.describe_probe(relu)
+
+    assert probed.MISSING == harvester._classify(described, text)
+    assert probed.REFUSED == harvester._classify(described, text.replace("Relu", "LeakyRelu"))
+    assert probed.LOADS == harvester._classify(described, "")

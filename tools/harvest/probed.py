@@ -1,0 +1,311 @@
+"""Measure one release of an engine that reports neither kernels nor schemas, by loading the probe models.
+
+OpenVINO and tract convert a model when they load it. Each probe has one node; `probing/conditions` finds the types and
+features with which a release refuses a version of an operator.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import onnx
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from campaigns.conformance import engine_loads
+from harvest.data import Description
+from harvest.probing import conditions, probe_models
+from harvest.probing.conditions import Condition, Probe
+from onnxgate.core.files import replace_atomically
+from onnxgate.model.reading.view import ModelView
+from onnxgate.project.lock.index import UvIndex
+from onnxgate.project.lock.releases import find_releases
+from onnxgate.project.lock.types import LockedPackage
+from onnxgate.runtimes.environments.wheels import rank_wheels
+from onnxgate.support import harvest
+from onnxgate.support.limits import Limits
+from onnxgate.support.matching import node_features
+from onnxgate.support.matching.type_inference import format_known_type, infer_model_types
+from onnxgate.support.operators import ConditionRow, KernelRow, Table, TableSource, find_newest_schema
+
+PLATFORM = "linux x86_64"
+PROVIDER = "CPUExecutionProvider"
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Operators whose probes are too few to conclude that a version of them is never loaded."""
+MIN_PROBES = 8
+"""Minimum number of probes, all of them refused, from which it follows that a version of an operator is refused."""
+CONSTANT, NOT_CONSTANT = "inputs: constant", "inputs: not constant"
+LOADS, REFUSED, MISSING = range(3)
+"""Result of a probe. MISSING: the release reports that it does not implement the operator."""
+HEAD = """# Support data of {title}
+
+`tools/harvest_support.py --engine {engine}` writes this page together with the data. {title} reports neither kernels
+nor schemas, so each release loads models with one node: every version of each operator with each type, attribute value,
+omitted or constant input and several shapes. `{engine}-kernels.json.z` contains the versions and types that are loaded,
+and the conditions on which a version is refused.
+
+In the lists of changes, types are written without `tensor(…)`.
+"""
+
+
+class _ProbeModel(NamedTuple):
+    operator: tuple[str, str]
+    version: int
+    features: frozenset[str]
+    interface: frozenset[str]  # types of inputs and outputs
+    data: bytes
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Measurements of one release, stored in the work folder."""
+
+    recipe: str
+    source: TableSource
+    engine: str
+    results: dict[str, int]  # by the name of a probe
+    platform: str = PLATFORM
+
+    @property
+    def harvest(self) -> harvest.HarvestRecord:
+        """The harvest computed from the measurements."""
+        return harvest.HarvestRecord(limits=_derive_limits(self.results), table=_derive_table(self))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRelease:
+    """One release of an engine."""
+
+    engine: str
+    release: str
+
+    def find_wheel(self) -> TableSource:
+        """Return the wheel of the release for this machine."""
+        spec = engine_loads.find_spec(self.engine, self.release)
+        package = next(it for it in spec.packages if isinstance(it, LockedPackage) and it.name == self.engine)
+        wheel = next(iter(rank_wheels(package)))
+        return TableSource(release=self.release, wheel=wheel.file, sha256=wheel.sha256)
+
+
+def _bisect(releases: Sequence[EngineRelease]) -> Iterator[EngineRelease]:
+    """Yield the first and the last release, then the middle one of each part."""
+    yield from dict.fromkeys((*releases[:1], *releases[-1:]))
+    parts = [(0, len(releases) - 1)]
+    while parts:
+        low, high = parts.pop(0)
+        if high - low > 1:
+            middle = (low + high) // 2
+            yield releases[middle]
+            parts += [(low, middle), (middle, high)]
+
+
+class ProbedHarvester:
+    """Harvests one engine."""
+
+    def __init__(self, engine: str, title: str, oldest: str, missing: str) -> None:
+        self.DESCRIPTION = Description(engine, PLATFORM, HEAD.format(engine=engine, title=title))
+        self._engine, self._oldest, self._missing = engine, oldest, missing
+
+    def find(self, named: Sequence[str]) -> tuple[EngineRelease, ...]:
+        """Return the named releases, or all releases on the index since the oldest one, in the order of measurement.
+
+        The oldest and the newest release are measured first, then those in the middle of others.
+        """
+        requirements = [f"{self._engine}=={release}" for release in named] or [f"{self._engine}>={self._oldest}"]
+        index = UvIndex()
+        found = [release for text in requirements for release in find_releases(Requirement(text), "all", index)]
+        ascending = [EngineRelease(self._engine, str(release.version)) for release in found]
+        return tuple(_bisect(ascending))
+
+    def recorded(self, work: Path, release: EngineRelease) -> Record | None:
+        """Return the stored record of this release; None if it was measured with other probes."""
+        try:
+            record = msgspec.json.decode(self._path(work, release).read_bytes(), type=Record)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return record if record.recipe == make_recipe() else None
+
+    def measure(self, work: Path, release: EngineRelease) -> Record:
+        """Load the probes with a release, and store the record.
+
+        Probes on which the nearest measured older and newer releases agree are assumed to have the same result.
+        """
+        assumed = self.find_assumed(work, release)
+        spec = engine_loads.find_spec(self._engine, release.release)
+        models = {name: probe.data for name, probe in list_probes().items() if name not in assumed}
+        return self.store(work, release, engine_loads.load_all(spec, models), assumed)
+
+    def find_assumed(self, work: Path, release: EngineRelease) -> dict[str, int]:
+        """Return the results on which the nearest measured older and newer releases agree."""
+        version = Version(release.release)
+        paths = work.glob(f"{self._engine}-*.json")
+        found = sorted(Version(path.stem.removeprefix(f"{self._engine}-")) for path in paths)
+        measured = [
+            (it, record) for it in found if (record := self.recorded(work, EngineRelease(self._engine, str(it))))
+        ]
+        older = [record.results for it, record in measured if it < version][-1:]
+        newer = [record.results for it, record in measured if it > version][:1]
+        results = [*older, *newer]
+        if not older or not newer:
+            return {}
+        return {name: result for name, result in results[0].items() if results[1].get(name) == result}
+
+    def store(self, work: Path, release: EngineRelease, texts: Mapping[str, str], assumed: Mapping[str, int]) -> Record:
+        """Store the record of a release; `texts` are the error texts of the loaded probes by name."""
+        results = {name: self._classify(list_probes()[name], text) for name, text in texts.items()} | dict(assumed)
+        results = {name: results[name] for name in list_probes() if name in results}
+        record = Record(recipe=make_recipe(), source=release.find_wheel(), engine=self._engine, results=results)
+        path = self._path(work, release)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_atomically(path) as scratch:
+            scratch.write_bytes(msgspec.json.encode(record))
+        return record
+
+    def _classify(self, probe: _ProbeModel, text: str) -> int:
+        """Return the result of a probe. The names of missing operators follow the text that reports them."""
+        if not text:
+            return LOADS
+        named = re.search(self._missing.format(name=re.escape(probe.operator[1])), text)
+        return MISSING if named else REFUSED
+
+    def _path(self, work: Path, release: EngineRelease) -> Path:
+        return work / f"{self._engine}-{release.release}.json"
+
+
+OPENVINO = ProbedHarvester(
+    "openvino",
+    "OpenVINO",
+    "2024.5",
+    r"(?:No conversion rule found for|does not support the following ONNX) operations:"
+    r"[^\n]*?[ .]{name}(?:-\d+)?(?:[,\s]|$)",
+)
+TRACT = ProbedHarvester("tract", "tract", "0.23", r"Unimplemented\({name}\)")
+
+
+@functools.cache
+def make_recipe() -> str:
+    """Return a digest of the probes."""
+    parts = [name.encode() + probe.data for name, probe in list_probes().items()]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+@functools.cache
+def list_probes() -> dict[str, _ProbeModel]:
+    """Return all probes by name."""
+    versions = probe_models.list_versions()
+    models = [it for schema, last in versions for it in probe_models.generate(schema, last)]
+    models += [*probe_models.generate_others(), *probe_models.generate_unnamed()]
+    return {name: describe_probe(model) for name, model in models}
+
+
+def describe_probe(model: onnx.ModelProto) -> _ProbeModel:
+    """Return a probe with the operator and the features of its node."""
+    (node, *_) = infer_model_types(ModelView(model)).nodes
+    operation = node.operation
+    schema = find_newest_schema(operation.domain, operation.name, operation.version)
+    return _ProbeModel(
+        (operation.domain, operation.name),
+        schema.since if schema is not None else 0,
+        node_features.describe_node(node, schema) if schema is not None else frozenset(),
+        frozenset(format_known_type(value.type) for value in (*model.graph.input, *model.graph.output)),
+        model.SerializeToString(deterministic=True),
+    )
+
+
+def _derive_limits(results: Mapping[str, int]) -> Limits:
+    """Return the limits of a release: it accepts all versions, but not inputs and outputs of all types."""
+    loads: dict[str, bool] = defaultdict(bool)
+    for name, result in results.items():
+        for type_name in filter(None, list_probes()[name].interface):
+            loads[type_name] |= result == LOADS
+    return Limits(ir=None, opsets={}, refused_interface_types=tuple(sorted(it for it in loads if not loads[it])))
+
+
+def _derive_table(record: Record) -> Table:
+    """Return the table of one release."""
+    groups: dict[tuple[tuple[str, str], int], list[tuple[_ProbeModel, int]]] = defaultdict(list)
+    for name, result in record.results.items():
+        probe = list_probes()[name]
+        groups[probe.operator, probe.version].append((probe, result))
+    rows = harvest.TableBuilder()
+    for (operator, version), probed in groups.items():
+        if any(result == LOADS for _, result in probed):
+            found = _find_conditions(probed)
+            constraints = rows.constraints(_list_constraints(operator, version, found))
+            rows.add(operator, KernelRow(version, version, PROVIDER, constraints, 1))
+            for condition in found:
+                if not _is_type(condition):
+                    rows.add(operator, ConditionRow(version, condition.features, 1))
+        elif _is_never_loaded(operator, probed):
+            rows.add(operator, ConditionRow(version, (), 1))
+        else:
+            rows.add(operator, KernelRow(version, version, PROVIDER, (), 1))
+    return rows.table(record.engine, PLATFORM, (record.source,))
+
+
+def _find_conditions(probed: Sequence[tuple[_ProbeModel, int]]) -> list[Condition]:
+    """Return the conditions on which a version of an operator is refused.
+
+    Some apply only if not all inputs are constants: a node of constants is computed when the model is loaded, often
+    without the checks that other nodes need to pass.
+    """
+    probes = [Probe(it.features, int(result == LOADS)) for it, result in probed]
+    found = [_restrict(condition, probes) for condition in conditions.find_conditions(probes, 1)]
+    rest = [it for it in probes if NOT_CONSTANT in it.features and not _is_explained(it, found)]
+    if not any(probe.loads for probe in rest):
+        return [*found, Condition((NOT_CONSTANT,), 1)] if rest else found
+    more = conditions.find_conditions(rest, 1)
+    return [*found, *(Condition(tuple(sorted({*it.features, NOT_CONSTANT})), 1) for it in more)]
+
+
+def _restrict(condition: Condition, probes: Sequence[Probe]) -> Condition:
+    """Restrict a condition to nodes that are not computed from constants only, unless such a probe is refused, too."""
+    covered = [it.features for it in probes if it.features.issuperset(condition.features)]
+    if _is_type(condition) or any(": rank" in it for it in condition.features):
+        return condition  # engines check these before they compute constants
+    if any(CONSTANT in it for it in covered) or not all(NOT_CONSTANT in it for it in covered):
+        return condition
+    return Condition(tuple(sorted({*condition.features, NOT_CONSTANT})), condition.releases)
+
+
+def _is_explained(probe: Probe, found: Sequence[Condition]) -> bool:
+    return any(probe.features.issuperset(condition.features) for condition in found)
+
+
+def _is_never_loaded(operator: tuple[str, str], probed: Sequence[tuple[_ProbeModel, int]]) -> bool:
+    """Return whether it follows from refused probes that a version of an operator is always refused.
+
+    Operators on sequences may be refused only because a sequence is an input or output of the model.
+    """
+    if any(result == MISSING for _, result in probed):
+        return True
+    only_tensors = all(type_.startswith("tensor(") for probe, _ in probed for type_ in probe.interface if type_)
+    return operator[0] == "ai.onnx" and operator[1] not in CONTROL_FLOW and only_tensors and len(probed) >= MIN_PROBES
+
+
+def _is_type(condition: Condition) -> bool:
+    return len(condition.features) == 1 and "=" in condition.features[0] and condition.features[0].endswith(")")
+
+
+def _list_constraints(
+    operator: tuple[str, str], version: int, found: Iterable[Condition]
+) -> Mapping[str, frozenset[str]]:
+    """Return the accepted types of each type parameter of which the release refuses a type."""
+    refused = {condition.features[0] for condition in found if _is_type(condition)}
+    schema = find_newest_schema(*operator, version)
+    accepted = {
+        parameter: frozenset(it for it in types if f"{parameter}={it}" not in refused)
+        for parameter, types in (schema.constraints if schema is not None else {}).items()
+    }
+    return {
+        parameter: types
+        for parameter, types in accepted.items()
+        if any(it.startswith(f"{parameter}=") for it in refused)
+    }
