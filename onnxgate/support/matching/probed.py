@@ -20,6 +20,8 @@ MatchResult = SupportGap | str | None
 DEFINED_DOMAINS = ("ai.onnx", "com.microsoft", "org.openvinotoolkit")
 """Beginnings of domains that may contain operators which no probe covers. Engines refuse those of other domains."""
 
+CONSTANT = "inputs: constant"
+
 
 def match_probed_node(node: TypedNode, implementation: Implementation) -> MatchResult:
     """Return why a release rejects a node, or why this is unknown; None if it accepts the node.
@@ -28,6 +30,8 @@ def match_probed_node(node: TypedNode, implementation: Implementation) -> MatchR
     """
     if node.calls:
         return node.unread or None
+    if not any(node.is_used(name) for name in node.proto.output if name):
+        return None  # Source: tract 0.23.9 ignores unknown operators whose outputs no node takes
     schema, features = _describe(node)
     return _match(node.operation, schema, features, implementation)
 
@@ -72,7 +76,7 @@ def _decide(
         if condition.start == version and features.issuperset(condition.features):
             return _explain(name, condition.features, operator)
     for kernel in operator.kernels:
-        if kernel.start == version:
+        if kernel.start == version and CONSTANT not in features:  # such a node is computed when the model is loaded
             wrong = [it for it in kernel.constraints if _is_refused(it, kernel.constraints[it], features)]
             if wrong:
                 found = sorted(feature for feature in features if feature.partition("=")[0] in wrong)

@@ -139,6 +139,16 @@ def test_refused_and_unknown_operators_differ_from_unprobed_versions() -> None:
     )
 
 
+def test_nodes_without_used_outputs_are_ignored() -> None:
+    """Engines remove a node before they convert it if nothing takes its outputs."""
+    implementation = make_implementation(("Neg", make_kernel(13)), ("Relu", ConditionRow(14, (), 1)))
+
+    assert [] == list_gaps("g (float[N] x) => (float[N] y) { y = Neg (x) z = Relu (x) }", implementation)
+    assert ["`Relu(14)` is not implemented"] == list_gaps(
+        "g (float[N] x) => (float[N] y) { z = Relu (x) y = Neg (z) }", implementation
+    )
+
+
 def test_local_functions_are_followed() -> None:
     """Every local function is called, and its nodes are matched; values that callers pass may be constants."""
     implementation = make_implementation(
