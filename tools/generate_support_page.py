@@ -43,12 +43,13 @@ ORIGINS = {
     "number, except kernels whose models with one node it refused ({packages} official packages, WebAssembly).",
 }
 PROBED = (
-    "Models with one node for each operator, version and type were loaded on each release ({packages} official "
-    "packages{platform}, CPU)."
+    "Models with one node for each operator, version and type were loaded on the oldest and the newest release, and on "
+    "the releases between them if results differ ({packages} official packages{platform}, CPU)."
 )
 """Origin of the tables of all other engines, whose releases do not report their kernels."""
 WAY_CODES: dict[SupportWay, str] = {
     "kernel": "k",
+    "converted": "v",
     "function": "f",
     "cast": "c",
     "folded": "r",

@@ -2,6 +2,7 @@
 
 const WAYS = {
   k: { sign: "✓", label: "kernel", about: "runs with a kernel" },
+  v: { sign: "✓", label: "supported", about: "is converted while the model is loaded" },
   f: { sign: "ƒ", label: "function body", about: "runs with the operator's function body" },
   c: { sign: "⇄", label: "casts to float", about: "runs with a kernel for float, between inserted casts" },
   r: {

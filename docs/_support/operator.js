@@ -205,7 +205,7 @@ function renderRuns(engine, runs) {
       { class: `run ${way}`, title: WAYS[way].about },
       sign(way),
       element("span", { class: "range" }, nameRange(engine, first, last)),
-      element("span", { class: way === "k" || way === "x" ? "unseen" : "" }, ` ${WAYS[way].label}`),
+      element("span", { class: ["k", "v", "x"].includes(way) ? "unseen" : "" }, ` ${WAYS[way].label}`),
     ),
   );
 }

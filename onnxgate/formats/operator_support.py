@@ -18,9 +18,11 @@ from onnxgate.support.answers import (
     TypeSupport,
     VersionSupport,
 )
+from onnxgate.support.operators import PROBED_ENGINES
 
 WAYS: dict[SupportWay, str] = {
     "kernel": "kernel",
+    "converted": "supported",
     "function": "function body",
     "cast": "casts to float",
     "folded": "removed at load",
@@ -34,6 +36,7 @@ _PHRASES: dict[SupportWay, str] = {
     "cast": "by a kernel between casts to float",
     "folded": "by removing the node while loading",
 }
+"""How sentences name each of them; an engine that converts operators supports all of them in that way."""
 _OLDEST_OPSET = 7
 """Oldest opset that ONNX Runtime supports fully; older ones are listed only on request."""
 _MAX_CONTAINERS = 4
@@ -169,7 +172,8 @@ class Scope:
         where = where.replace(f"{self._engine} since ", f"{self._engine} ", 1) if is_since else where
         if len(ways) == 1:
             condition = f" {supported[-1].reason}" if ways[0] == "folded" and supported[-1].reason else ""
-            return f"{verb}{where}, {_PHRASES[ways[0]]}{condition}"
+            phrase = f", {_PHRASES[ways[0]]}" if ways[0] in _PHRASES else ""
+            return f"{verb}{where}{phrase}{condition}"
         by_way = [f"{_PHRASES[way]} {self._place(supported, way)}" for way in ways]
         return f"{verb}{where}: {join_phrases(by_way)}"
 
@@ -272,7 +276,7 @@ def _find_focus(operator: OperatorSupport) -> VersionSupport:
 
 def find_best_spans(operator: OperatorSupport, releases: Sequence[str]) -> list[SupportSpan]:
     """Return for each release the best way at any opset."""
-    ranks: list[SupportWay] = ["kernel", "function", "cast", "folded", "unknown", "none"]
+    ranks: list[SupportWay] = ["kernel", "converted", "function", "cast", "folded", "unknown", "none"]
     best: dict[str, SupportSpan] = {}
     for version in operator.versions:
         for span in version.spans:
@@ -330,7 +334,8 @@ def list_notes(answer: SupportAnswer) -> list[str]:
     """Return what an answer rests on, and what is not known."""
     first, last = answer.releases[0], answer.releases[-1]
     ends = first if first == last else f"{pluralize(len(answer.releases), 'release')}, {first}–{last}"
+    others = "devices" if answer.engine in PROBED_ENGINES else "execution providers"
     return [
-        f"from the packages of {answer.engine} ({ends}, {answer.platform}); attribute values, shapes and other "
-        "execution providers are not considered (`onnxgate check MODEL` considers them)"
+        f"from the packages of {answer.engine} ({ends}, {answer.platform}); attribute values and shapes are not "
+        f"considered (`onnxgate check MODEL` considers them); other {others} may differ"
     ]

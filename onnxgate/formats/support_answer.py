@@ -21,6 +21,7 @@ from onnxgate.support.answers import (
     SupportAnswer,
     SupportSpan,
 )
+from onnxgate.support.operators import PROBED_ENGINES
 
 _MAX_SOURCES = 4
 """Maximum number of packages that text lists."""
@@ -180,13 +181,15 @@ def _describe_release(engine: str, release: ReleaseSupport, answer: SupportAnswe
     opset = release.opsets.get(DEFAULT_DOMAIN)
     versions = [f"IR version {release.ir_version}" if release.ir_version else "any IR version"]
     versions.append(f"opset {opset} of {DEFAULT_DOMAIN}" if opset else f"any opset of {DEFAULT_DOMAIN}")
-    sentence = f"{engine} {release.release} accepts models up to {' and '.join(versions)}"
+    accepted = f"models up to {' and '.join(versions)}" if release.ir_version or opset else "any IR version and opset"
+    sentence = f"{engine} {release.release} accepts {accepted}"
     counts = release.operators or {}
     public = [it for it in release.opsets if it.startswith(("ai.onnx", "com.microsoft")) and it not in INTERNAL_DOMAINS]
     rows = [
         (domain, str(release.opsets.get(domain, "any")), str(counts.get(domain, ""))) for domain in counts or public
     ]
-    tables = [Table("", ("domain", "newest opset", "operators with a kernel"), rows)]
+    implemented = "operators" if engine in PROBED_ENGINES else "operators with a kernel"
+    tables = [Table("", ("domain", "newest opset", implemented), rows)]
     if release.external_data is not None:
         places = [("the model's folder", "yes")]
         places += [(_LAYOUTS[name], "yes" if reads else "no") for name, reads in release.external_data.items()]

@@ -9,9 +9,10 @@ from typing import Literal
 
 import msgspec
 
-SupportWay = Literal["kernel", "function", "cast", "folded", "none", "unknown"]
+SupportWay = Literal["kernel", "converted", "function", "cast", "folded", "none", "unknown"]
 """How a release runs an operator: with a kernel, with the operator's function body, with a kernel between inserted
-casts to float, or by removing the node while it loads the model. "none": it refuses the model."""
+casts to float, or by removing the node while it loads the model. "converted": the engine has no kernels of ONNX
+operators, but converts them. "none": it refuses the model."""
 
 
 class SupportSpan(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -103,7 +103,7 @@ def _find_best(answers: Iterable[_Answer]) -> _Answer:
 
 _Answers = dict[tuple[str, str], list[_Answer]]
 """Answer of each release in ascending order, by type parameter and type."""
-_RANKS: tuple[SupportWay, ...] = ("kernel", "function", "cast", "folded", "unknown", "none")
+_RANKS: tuple[SupportWay, ...] = ("kernel", "converted", "function", "cast", "folded", "unknown", "none")
 
 
 class _OperatorQuery:

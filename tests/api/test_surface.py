@@ -45,7 +45,7 @@ Support(msgspec.Struct)
 SupportSpan(msgspec.Struct)
     since: str
     until: str
-    way: Literal['kernel', 'function', 'cast', 'folded', 'none', 'unknown']
+    way: Literal['kernel', 'converted', 'function', 'cast', 'folded', 'none', 'unknown']
     reason: str = ''
 TypeSupport(msgspec.Struct)
     parameter: str

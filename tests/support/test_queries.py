@@ -230,3 +230,12 @@ def test_a_type_without_a_parameter_is_about_the_one_with_a_choice() -> None:
 
     assert where.versions[0].fixed == {"T": "tensor(bool)"}
     assert quantize.versions[0].fixed == {"T2": "tensor(int16)"}
+
+
+def test_engines_that_convert_operators_have_no_kernels() -> None:
+    """Their tables list what they load, so that "kernel" would be a claim about something that does not exist."""
+    (gelu,) = describe_operator("Gelu", domain="ai.onnx", engine="openvino")
+    ways = {span.way for version in gelu.versions for row in version.types for span in row.spans}
+
+    assert "converted" in ways
+    assert not {"kernel", "function", "cast"} & ways

@@ -30,6 +30,7 @@ pytestmark = [
 ]
 LABELS = {
     "kernel": "kernel",
+    "converted": "supported",
     "function": "function body",
     "cast": "casts to float",
     "folded": "removed at load",

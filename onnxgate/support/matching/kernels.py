@@ -51,11 +51,11 @@ MatchResult = SupportGap | str | None
 class Implemented(msgspec.Struct, frozen=True):
     """A release implements an operation in this way."""
 
-    way: Literal["kernel", "function", "cast", "folded"]
+    way: Literal["kernel", "converted", "function", "cast", "folded"]
 
 
 _BY_KERNEL, _BY_FUNCTION = Implemented("kernel"), Implemented("function")
-_BY_CAST, _FOLDED = Implemented("cast"), Implemented("folded")
+_BY_CAST, _FOLDED, _CONVERTED = Implemented("cast"), Implemented("folded"), Implemented("converted")
 Match = Implemented | SupportGap | str
 """How a release implements an operation, a support gap, or the reason why this is unknown."""
 
@@ -83,7 +83,7 @@ def find_implementation(
 ) -> Match:
     """Return how a release implements an operation, why it does not, or why this is unknown."""
     if implementation.is_probed:
-        return match_probed_operation(operation, implementation) or _BY_KERNEL
+        return match_probed_operation(operation, implementation) or _CONVERTED
     return _Matcher(implementation, frozenset({*providers, CPU_PROVIDER})).answer(operation, 0)
 
 
