@@ -179,7 +179,9 @@ def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
         (planned("1.15.1"), "operator support is not predicted"),
         (planned("1.31.1", environment=".venv"), "operator support is not predicted"),
         (planned("1.99.0"), "nothing can be predicted"),
-        (planned("2026.1.0", engine="openvino"), "nothing can be predicted"),
+        (planned("2026.1.0", engine="openvino"), None),
+        (planned("2023.3.0", engine="openvino"), "nothing can be predicted"),
+        (planned("4.13.0.90", engine="opencv-python-headless"), "nothing can be predicted"),
     ],
 )
 def test_missing_support_data_is_noted(tmp_path: Path, runtime: PlannedRuntime, what: str | None) -> None:
