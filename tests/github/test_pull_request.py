@@ -15,7 +15,7 @@ import pytest
 from onnxgate import __version__
 from onnxgate.core.report import UpgradeProposal
 from onnxgate.core.report_json import encode_json
-from onnxgate.github import api, pull_request
+from onnxgate.github import api, proposal, pull_request
 from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
 from tests.harness.github.actions_engine import key_values
@@ -343,15 +343,15 @@ def test_each_project_has_its_own_pull_request(project: Project, server: Reposit
 
 def test_title_names_the_newest_release_of_all_targets(project: Project, server: RepositoryServer) -> None:
     """The order of targets and releases does not matter; without a new release, the title names the packages."""
-    targets = {name: LockedTarget(policy="aa" * 32, runtimes=(runtime("1.17.3"),)) for name in ("a", "b", "c")}
-    project.lock(locked("1.17.3", targets=targets))
+    targets = {name: LockedTarget(policy="aa" * 32, runtimes=(runtime("1.7.0"),)) for name in ("a", "b", "c")}
+    project.lock(locked("1.7.0", targets=targets))
     releases = {"a": "1.9.0", "b": "1.10.0", "c": "1.8.1"}
     new = {name: msgspec.structs.replace(targets[name], runtimes=(runtime(it),)) for name, it in releases.items()}
     project.propose(locked(*releases.values(), targets=new))
-    changed = msgspec.structs.replace(targets["a"], runtimes=(runtime("1.17.3", numpy="2.4.7"),))
-    packages = tuple(package(*pin.split("==")) for pin in ("numpy==2.4.6", "numpy==2.4.7", "onnxruntime==1.17.3"))
+    changed = msgspec.structs.replace(targets["a"], runtimes=(runtime("1.7.0", numpy="2.4.7"),))
+    packages = tuple(package(*pin.split("==")) for pin in ("numpy==2.4.6", "numpy==2.4.7", "onnxruntime==1.7.0"))
     titles = [server.pulls[0]["title"]]
-    project.propose(locked("1.17.3", targets={**targets, "a": changed}, packages=packages))
+    project.propose(locked("1.7.0", targets={**targets, "a": changed}, packages=packages))
 
     assert [*titles, server.pulls[0]["title"]] == [
         "Upgrade onnxruntime to 1.10.0",
@@ -386,6 +386,19 @@ def test_command_is_shown_only_if_it_upgrades(
     assert f"To upgrade by hand, run `{expected}`.\n" in server.pulls[0]["body"]
 
 
+def with_runtimes(*runtimes: LockedRuntime, policy: str = "aa" * 32) -> str:
+    """Return a lock with these runtimes."""
+    pins = sorted({pin for each in runtimes for pin in each.packages})
+    target = LockedTarget(policy=policy, runtimes=runtimes)
+    return locked(targets={"server": target}, packages=tuple(package(*pin.split("==")) for pin in pins))
+
+
+def with_package(release: str, *added: str, numpy: str = "2.4.6") -> str:
+    """Return a lock with additional packages of the runtime."""
+    packages = (f"numpy=={numpy}", f"onnxruntime=={release}", *added)
+    return with_runtimes(msgspec.structs.replace(runtime(release), packages=tuple(sorted(packages))))
+
+
 FORGED = {
     "no lock": "version = 1\n",
     "text in front": f"# approved by the team\n{NEW}",
@@ -393,15 +406,92 @@ FORGED = {
     "model": locked("1.18.1", models={}),
     "target": locked("1.18.1", targets={}),
     "engine": with_engine("onnxruntime-fork"),
+    "other package": with_package("1.18.1", "other==1.0"),
+    "older package": with_package("1.17.3", numpy="2.4.5"),
+    "older release": locked("1.16.3"),
+    "older second release": with_runtimes(runtime("1.16.3"), runtime("1.18.1")),
+    "no release": with_runtimes(),
+    "settings": with_runtimes(runtime("1.18.1"), policy="bb" * 32),
 }
 
 
 @pytest.mark.parametrize("name", FORGED)
 def test_forged_lock_is_refused(project: Project, server: RepositoryServer, name: str) -> None:
-    """A proposal can change only releases and hashes."""
+    """A proposal can only replace releases by newer ones."""
     project.propose(FORGED[name], status=3)
 
     assert server.changes == []
+
+
+def with_other_hash(release: str) -> str:
+    """Return a lock in which the wheel of numpy has another hash."""
+    numpy, engine = package("numpy", "2.4.6"), package("onnxruntime", release)
+    wheel = msgspec.structs.replace(numpy.wheels[0], sha256="dd" * 32)
+    return locked(release, packages=(msgspec.structs.replace(numpy, wheels=(wheel,)), engine))
+
+
+REFUSED = {
+    "it changes the hash of `numpy-2.4.6-cp311-cp311-manylinux_2_28_x86_64.whl`": (
+        ("1.17.3",),
+        with_other_hash("1.18.1"),
+    ),
+    "it lowers releases of target `server`": (("1.17.3", "1.18.1"), locked("1.17.3", "1.18.0")),
+    "it removes releases from target `server`": (("1.17.3", "1.18.1"), locked("1.18.1")),
+    "it adds `other` to target `server`": (("1.17.3",), with_package("1.17.3", "other==1.0")),
+    "it lowers `numpy` of target `server`": (("1.17.3",), with_package("1.17.3", numpy="2.4.5")),
+    "it changes the settings of target `server`": (("1.17.3",), with_runtimes(runtime("1.18.1"), policy="bb" * 32)),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_reason_of_a_refusal_names_the_change(project: Project, capfd: pytest.CaptureFixture[str], reason: str) -> None:
+    """A release that was withdrawn also moves a target back, so a person must know what to look at."""
+    releases, new = REFUSED[reason]
+    project.lock(locked(*releases))
+    project.propose(new, status=3)
+
+    assert [f"the proposal does more than upgrade releases: {reason}"] == [
+        said.data.partition("\n")[0] for said in errors(capfd)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("1.17.3", "1.18.0"), ("1.17.3", "1.18.1")),
+        (("1.17.3", "1.18.1"), ("1.17.3", "1.18.1", "1.19.2")),
+        (("1.17.1", "1.18.1"), ("1.17.1", "1.17.3", "1.18.1")),
+        (("1.17.3", "1.18.1"), ("1.18.1", "1.19.2")),
+    ],
+)
+def test_every_selection_of_releases_can_move_forward(
+    project: Project, server: RepositoryServer, old: tuple[str, ...], new: tuple[str, ...]
+) -> None:
+    """Patches, new minor releases and later patches of old minor releases are upgrades."""
+    project.lock(locked(*old))
+
+    assert project.propose(locked(*new)) == "created"
+    assert server.pulls[0]["title"] == f"Upgrade onnxruntime to {max(set(new) - set(old))}"
+
+
+def test_new_release_can_need_another_dependency(project: Project, server: RepositoryServer) -> None:
+    """The dependencies of each engine are known; onnx 1.23 needs packages that 1.18 does not need."""
+    releases = {"1.18.0": (), "1.23.2": ("ml-dtypes==0.5.4", "typing-extensions==4.15.0")}
+    old, new = (
+        with_runtimes(
+            LockedRuntime(
+                engine="onnx",
+                release=release,
+                python="3.11",
+                packages=tuple(sorted((*added, "numpy==2.4.6", f"onnx=={release}", "protobuf==7.34.0"))),
+            )
+        )
+        for release, added in releases.items()
+    )
+    project.lock(old)
+
+    assert project.propose(new) == "created"
+    assert server.pulls[0]["title"] == "Upgrade onnx to 1.23.2"
 
 
 @pytest.mark.parametrize(
@@ -455,7 +545,7 @@ def test_proposal_is_a_small_regular_file(
     (tmp_path / "link.json").symlink_to(tmp_path / "proposal.json")
     project.propose(NEW, status=3, ONNXGATE_INPUT_PROPOSAL=str(tmp_path / "link.json"))
     data = encode_json(project.proposal(NEW)).encode()
-    monkeypatch.setattr(pull_request, "MAX_PROPOSAL_BYTES", len(data))
+    monkeypatch.setattr(proposal, "MAX_PROPOSAL_BYTES", len(data))
     project.propose(data + b"  ", status=3)
 
     assert server.asked == []
@@ -485,7 +575,7 @@ def test_long_description_is_replaced(
     project: Project, server: RepositoryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GitHub rejects a description that is too long."""
-    monkeypatch.setattr(pull_request, "format_markdown", lambda *_: "x" * 70_000)
+    monkeypatch.setattr(proposal, "format_markdown", lambda *_: "x" * 70_000)
     project.propose(NEW)
 
     assert len(server.pulls[0]["body"]) < 1_000
