@@ -46,7 +46,7 @@ class Proposal:
     lock: str
     title: str
     description: str  # without marker and link
-    pins: str  # identifies the releases and hashes; a pull request with the same ones is not opened twice
+    releases: str  # identifies the proposed releases; after a pull request was declined, they are not proposed again
 
     @property
     def digest(self) -> str:
@@ -105,13 +105,14 @@ def check_proposal(proposal: UpgradeProposal, current: str) -> Proposal:
     if len(page) > MAX_DESCRIPTION_LENGTH - 3_000:
         page = f"The preview is too long for this page. To see it, run {markdown_code(f'{command} --preview')}.\n"
     changed = markdown_code(proposal.lock_path)
+    added = _list_added(old, new)
     introduction = f"The config allows newer releases than the locked ones. This pull request changes only {changed}."
     return Proposal(
         path=proposal.lock_path,
         lock=proposal.new_lock,
-        title=_describe_upgrade(_list_added(old, new)) + (f" in {folder}" if folder != "." else ""),
+        title=_describe_upgrade(added) + (f" in {folder}" if folder != "." else ""),
         description=f"{introduction}\n\n{page}",
-        pins=_digest(render_lock(msgspec.structs.replace(new, models={}))),
+        releases=_identify_releases(added, new),
     )
 
 
@@ -193,6 +194,15 @@ def _list_added(old: Lock, new: Lock) -> list[LockedRuntime]:
         known = {runtime.name for runtime in old.targets[name].runtimes}
         added.update({runtime.name: runtime for runtime in target.runtimes if runtime.name not in known})
     return [added[name] for name in sorted(added, key=runtime_sort_key)]
+
+
+def _identify_releases(added: Iterable[LockedRuntime], new: Lock) -> str:
+    """Return a digest of the added releases of engines, or of all pins if only other packages are upgraded.
+
+    With a newer release of numpy, a declined release of an engine would have the same title and the same effects.
+    """
+    names = [runtime.name for runtime in added]
+    return _digest("\n".join(names) if names else render_lock(msgspec.structs.replace(new, models={})))
 
 
 def _describe_upgrade(added: Iterable[LockedRuntime]) -> str:

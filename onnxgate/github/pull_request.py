@@ -87,7 +87,7 @@ class UpgradeRequest:
             return self._close(opened, tip)
         proposal = check_proposal(self._proposal, current.decode("utf-8", "replace"))
         if opened is None:
-            declined = [pull for pull in pulls if pull.merged_at is None and _read_marker(pull)[0] == proposal.pins]
+            declined = [pull for pull in pulls if pull.merged_at is None and _read_marker(pull)[0] == proposal.releases]
             return Outcome("declined", str(declined[0].number)) if declined else self._open(proposal, head, tip)
         return self._update(proposal, opened, head, tip)
 
@@ -110,7 +110,7 @@ class UpgradeRequest:
 
     def _update(self, proposal: Proposal, opened: PullRequest, head: str, tip: str) -> Outcome:
         is_pushed = bool(tip) and self._branches.read_file(tip, proposal.path) == proposal.lock.encode()
-        if is_pushed and _read_marker(opened) == (proposal.pins, proposal.digest):
+        if is_pushed and _read_marker(opened) == (proposal.releases, proposal.digest):
             return Outcome("unchanged", str(opened.number))
         if not is_pushed:
             self._push(proposal, head, tip)
@@ -144,10 +144,10 @@ class UpgradeRequest:
         self._api.send("PATCH", f"/repos/{self._repository}/pulls/{pull.number}", changes)
 
     def _describe(self, proposal: Proposal) -> str:
-        marker = f"<!-- onnxgate-upgrade: {proposal.pins} {proposal.digest} -->"
+        marker = f"<!-- onnxgate-upgrade: {proposal.releases} {proposal.digest} -->"
         footer = (
             "onnxgate updates this pull request if the upgrade changes. If you close it, the same releases are not "
-            "proposed again."
+            "proposed again, even with newer versions of other packages."
         )
         link = f" [Log of the preview]({self._run_url})" if self._run_url else ""
         return f"{marker}\n{proposal.description.rstrip()}\n\n---\n{footer}{link}\n"
@@ -176,7 +176,7 @@ class UpgradeRequest:
 
 
 def _read_marker(pull: PullRequest) -> tuple[str, str]:
-    """Return the digests of the pins and of the proposal that a pull request shows."""
+    """Return the digests of the releases and of the proposal that a pull request shows."""
     found = _MARKER.search(pull.body or "")
     return (found[1], found[2]) if found else ("", "")
 

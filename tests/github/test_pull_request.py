@@ -237,6 +237,25 @@ def test_declined_releases_are_not_proposed_again(project: Project, server: Repo
     assert project.propose(NEWER) == "created"
 
 
+@pytest.mark.parametrize(
+    ("declined", "numpy", "other", "expected"),
+    [
+        ("1.18.1", "2.4.7", "1.18.1", "declined"),
+        ("1.17.3", "2.4.8", "1.17.3", "created"),
+        ("1.18.1", "2.4.7", "1.17.3", "created"),
+    ],
+    ids=["same release", "only packages", "other upgrade"],
+)
+def test_declined_release_is_not_proposed_again_with_newer_packages(
+    project: Project, declined: str, numpy: str, other: str, expected: str, server: RepositoryServer
+) -> None:
+    """A patch of numpy is not a reason to propose the same release of an engine; by itself, it is a new upgrade."""
+    project.propose(with_package(declined, numpy="2.4.6" if declined == "1.18.1" else "2.4.7"))
+    server.pulls[0]["state"] = "closed"
+
+    assert project.propose(with_package(other, numpy=numpy)) == expected
+
+
 def test_reopened_pull_request_is_updated(project: Project, server: RepositoryServer) -> None:
     """A pull request that was closed by mistake is updated again after it was reopened."""
     project.propose(NEW)
