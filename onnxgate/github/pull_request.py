@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -22,9 +22,9 @@ from onnxgate.github.runner import annotate, run_url, use_utf8_output, write_out
 
 EXIT_UNDECIDED = 3
 BRANCH = "onnxgate/upgrade"
-FOREIGN_NOTICE = (
+BLOCKED_NOTICE = (
     "> [!WARNING]\n> The branch contains commits that onnxgate did not create, so onnxgate no longer updates this pull "
-    "request. Remove these commits to get updates again.\n\n"
+    "request. To get updates again, close the pull request and delete its branch; the next run opens a new one.\n\n"
 )
 Result = Literal["created", "updated", "unchanged", "closed", "declined", "blocked", "outdated", "none"]
 _MARKER = re.compile(r"<!-- onnxgate-upgrade: ([0-9a-f]{64}) ([0-9a-f]{64}) -->\s*")
@@ -81,15 +81,14 @@ class UpgradeRequest:
         is_needed = self._proposal.new_lock not in ("", current.decode("utf-8", "replace"))
         if not is_needed and opened is None:
             return Outcome("none")
+        proposal = check_proposal(self._proposal, current.decode("utf-8", "replace")) if is_needed else None
+        if opened is None and proposal and (declined := _find_declined(pulls, proposal, has_branch=bool(tip))):
+            return Outcome("declined", str(declined.number))
         if tip and not self._branches.is_ours(tip):
             return self._block(opened)
-        if not is_needed:
+        if proposal is None:
             return self._close(opened, tip)
-        proposal = check_proposal(self._proposal, current.decode("utf-8", "replace"))
-        if opened is None:
-            declined = [pull for pull in pulls if pull.merged_at is None and _read_marker(pull)[0] == proposal.releases]
-            return Outcome("declined", str(declined[0].number)) if declined else self._open(proposal, head, tip)
-        return self._update(proposal, opened, head, tip)
+        return self._update(proposal, opened, head, tip) if opened else self._open(proposal, head, tip)
 
     def _list_pulls(self) -> list[PullRequest]:
         """Return the pull requests of the branch, newest first. A fork with the same owner can have the same branch."""
@@ -111,7 +110,7 @@ class UpgradeRequest:
     def _update(self, proposal: Proposal, opened: PullRequest, head: str, tip: str) -> Outcome:
         is_pushed = bool(tip) and self._branches.read_file(tip, proposal.path) == proposal.lock.encode()
         if is_pushed and _read_marker(opened) == (proposal.releases, proposal.digest):
-            return Outcome("unchanged", str(opened.number))
+            return self._unblock(opened)
         if not is_pushed:
             self._push(proposal, head, tip)
         self._edit(opened, title=proposal.title, body=self._describe(proposal))
@@ -135,10 +134,16 @@ class UpgradeRequest:
         """Leave the commits of others alone, and show it in the pull request."""
         if opened is None:
             return Outcome("blocked")
-        body = (opened.body or "").replace("\r\n", "\n")
-        if FOREIGN_NOTICE not in body:
-            self._edit(opened, body=FOREIGN_NOTICE + body)
+        if not _is_blocked(opened):
+            self._edit(opened, body=BLOCKED_NOTICE + _read_body(opened))
         return Outcome("blocked", str(opened.number))
+
+    def _unblock(self, opened: PullRequest) -> Outcome:
+        """Remove the notice from a pull request that is up to date, after the commits of others were removed."""
+        if not _is_blocked(opened):
+            return Outcome("unchanged", str(opened.number))
+        self._edit(opened, body=_read_body(opened).replace(BLOCKED_NOTICE, ""))
+        return Outcome("updated", str(opened.number))
 
     def _edit(self, pull: PullRequest, **changes: str) -> None:
         self._api.send("PATCH", f"/repos/{self._repository}/pulls/{pull.number}", changes)
@@ -168,11 +173,31 @@ class UpgradeRequest:
             case "declined":
                 return f"{pull} proposed these releases and was closed, so they are not proposed again"
             case "blocked":
-                return f"branch {branch} contains commits that onnxgate did not create, so it was not changed"
+                fix = f"close {pull} and delete the branch" if outcome.number else "delete or rename the branch"
+                return f"branch {branch} contains commits that onnxgate did not create; to get updates again, {fix}"
             case "outdated":
                 return f"{lock} on `{self._base}` changed after the preview; run the workflow again"
             case "none":
                 return f"nothing to propose: {lock} has the newest releases that the config allows"
+
+
+def _find_declined(pulls: Iterable[PullRequest], proposal: Proposal, *, has_branch: bool) -> PullRequest | None:
+    """Return the pull request of these releases that a person closed.
+
+    If the branch had commits of others and was deleted, the person followed the notice, and declined nothing.
+    """
+    declined = (pull for pull in pulls if pull.merged_at is None and _read_marker(pull)[0] == proposal.releases)
+    return next((pull for pull in declined if has_branch or not _is_blocked(pull)), None)
+
+
+def _read_body(pull: PullRequest) -> str:
+    """Return the description; a person who edits it changes its line endings."""
+    return (pull.body or "").replace("\r\n", "\n")
+
+
+def _is_blocked(pull: PullRequest) -> bool:
+    """Return whether the description states that the branch contains commits of others."""
+    return BLOCKED_NOTICE in _read_body(pull)
 
 
 def _read_marker(pull: PullRequest) -> tuple[str, str]:

@@ -314,6 +314,57 @@ def test_commits_of_others_are_not_overwritten(
     assert [said.name for said in errors(capfd)] == ["warning", "warning"]
 
 
+def test_warning_is_removed_with_the_commits(project: Project, server: RepositoryServer) -> None:
+    """After the commits were removed, the description no longer states that there are no updates."""
+    project.propose(NEW)
+    tip, body = server.tip(BRANCH), server.pulls[0]["body"]
+    add_commit(project)
+    project.propose(NEW)
+    server.pulls[0]["body"] = server.pulls[0]["body"].replace("\n", "\r\n")
+    git(project.folder, "branch", "--force", BRANCH, tip)
+
+    assert [project.propose(NEW), project.propose(NEW)] == ["updated", "unchanged"]
+    assert (server.pulls[0]["body"], server.tip(BRANCH)) == (body, tip)
+
+
+@pytest.mark.parametrize("change", [add_commit, merge_main])
+def test_deleted_branch_gets_a_new_pull_request(
+    project: Project, server: RepositoryServer, capfd: pytest.CaptureFixture[str], change: Callable[[Project], None]
+) -> None:
+    """The log and the description state how to continue; a person who does so did not decline the releases."""
+    project.propose(NEW)
+    change(project)
+    project.propose(NEW)
+    advice = [said.data for said in errors(capfd)]
+    server.pulls[0]["state"] = "closed"
+    git(project.folder, "branch", "--quiet", "-D", BRANCH)
+
+    assert "close the pull request and delete its branch" in server.pulls[0]["body"]
+    assert [text.partition("; ")[2] for text in advice] == [
+        "to get updates again, close pull request #1 and delete the branch"
+    ]
+    assert project.propose(NEW) == "created"
+
+    server.pulls[1]["state"] = "closed"
+
+    assert project.propose(NEW) == "declined"
+
+
+def test_declined_upgrade_is_not_reported_each_week(
+    project: Project, server: RepositoryServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A person can close a pull request and leave the branch with commits of their own."""
+    project.propose(NEW)
+    add_commit(project)
+    project.propose(NEW)
+    server.pulls[0]["state"] = "closed"
+    capfd.readouterr()
+
+    assert project.propose(NEW) == "declined"
+    assert errors(capfd) == []
+    assert project.propose(NEWER) == "blocked"
+
+
 def test_branch_of_somebody_else_is_not_overwritten(project: Project, server: RepositoryServer) -> None:
     """A branch with the same name, without a pull request, is not touched."""
     git(project.folder, "branch", BRANCH)
