@@ -25,8 +25,9 @@ from onnxgate.core.text import join_phrases, join_quoted, truncate
 from onnxgate.formats.upgrade_preview import format_markdown
 from onnxgate.github.runner import read_artifact
 from onnxgate.project.config.project import LOCK_NAME
+from onnxgate.project.config.schema import Config
 from onnxgate.project.engines import engine_dependencies
-from onnxgate.project.lock.comparison import describe_lock_changes
+from onnxgate.project.lock.comparison import describe_lock_changes, runtime_differences
 from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
 
@@ -82,8 +83,10 @@ def read_proposal(path: str) -> UpgradeProposal:
     return proposal
 
 
-def check_proposal(proposal: UpgradeProposal, current: str) -> Proposal:
+def check_proposal(proposal: UpgradeProposal, current: str, config: Config | None) -> Proposal:
     """Return the content of the pull request for a proposal that changes the `current` lock.
+
+    With a config, the new lock must match it as well as the current one does.
 
     Raises:
         UnavailableError: the proposal is not a valid lock, or does more than replace releases by newer ones.
@@ -94,9 +97,12 @@ def check_proposal(proposal: UpgradeProposal, current: str) -> Proposal:
         raise UnavailableError(f"the proposal is not a valid lock: {error.message}") from error
     if render_lock(new) != proposal.new_lock or proposal.preview is None:
         raise UnavailableError("the proposal was not written by `onnxgate lock`")
+    hint = "run `onnxgate lock`, and commit the lock"
     if others := list(_list_other_changes(old, new)):
-        hint = "run `onnxgate lock`, and commit the lock"
         raise UnavailableError(f"the proposal does more than upgrade releases: {join_phrases(others)}", hint=hint)
+    known = list(_list_differences(config, old))
+    if differences := [it for it in _list_differences(config, new) if it not in known]:
+        raise UnavailableError(f"the proposal does not match the config: {differences[0]}", hint=hint)
     preview = msgspec.structs.replace(proposal.preview, pins=describe_lock_changes(old, new))
     folder = str(PurePosixPath(proposal.lock_path).parent)
     command = proposal.command if _UPGRADE_COMMAND.fullmatch(proposal.command) else "onnxgate lock --upgrade"
@@ -136,6 +142,13 @@ def _list_other_changes(old: Lock, new: Lock) -> Iterator[str]:
     changed = sorted(file for file, digest in _list_hashes(new) if hashes.get(file, digest) != digest)
     if changed:
         yield f"it changes the hash of `{changed[0]}`"
+
+
+def _list_differences(config: Config | None, lock: Lock) -> Iterator[str]:
+    """Yield a sentence for each locked runtime that the config does not allow."""
+    for name, target in (config.targets if config is not None else {}).items():
+        if name in lock.targets:
+            yield from runtime_differences(name, target, lock.targets[name])
 
 
 def _list_target_changes(old: LockedTarget, new: LockedTarget) -> Iterator[str]:

@@ -19,6 +19,8 @@ from onnxgate.github.branches import Branches
 from onnxgate.github.error_report import describe_error, report_error
 from onnxgate.github.proposal import Proposal, check_proposal, read_proposal
 from onnxgate.github.runner import annotate, run_url, use_utf8_output, write_outputs
+from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, has_table, parse_config
+from onnxgate.project.config.schema import Config
 
 EXIT_UNDECIDED = 3
 BRANCH = "onnxgate/upgrade"
@@ -81,7 +83,9 @@ class UpgradeRequest:
         is_needed = self._proposal.new_lock not in ("", current.decode("utf-8", "replace"))
         if not is_needed and opened is None:
             return Outcome("none")
-        proposal = check_proposal(self._proposal, current.decode("utf-8", "replace")) if is_needed else None
+        proposal = None
+        if is_needed:
+            proposal = check_proposal(self._proposal, current.decode("utf-8", "replace"), self._read_config(head))
         if opened is None and proposal and (declined := _find_declined(pulls, proposal, has_branch=bool(tip))):
             return Outcome("declined", str(declined.number))
         if tip and not self._branches.is_ours(tip):
@@ -89,6 +93,14 @@ class UpgradeRequest:
         if proposal is None:
             return self._close(opened, tip)
         return self._update(proposal, opened, head, tip) if opened else self._open(proposal, head, tip)
+
+    def _read_config(self, head: str) -> Config | None:
+        """Return the config next to the lock; None if it does not exist or is not valid."""
+        for name in (CONFIG_NAME, PYPROJECT):
+            content = self._branches.find_file(head, str(PurePosixPath(self._proposal.lock_path).with_name(name)))
+            if content is not None and (name == CONFIG_NAME or has_table(content)):
+                return parse_config(content.decode("utf-8", "replace"), name)
+        return None
 
     def _list_pulls(self) -> list[PullRequest]:
         """Return the pull requests of the branch, newest first. A fork with the same owner can have the same branch."""

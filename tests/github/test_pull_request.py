@@ -544,6 +544,32 @@ def test_every_selection_of_releases_can_move_forward(
     assert server.pulls[0]["title"] == f"Upgrade onnxruntime to {max(set(new) - set(old))}"
 
 
+@pytest.mark.parametrize("name", ["onnxgate.toml", "pyproject.toml"])
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("<1.18", "target `server` is locked with onnxruntime 1.18.1, which does not satisfy"),
+        ("!=1.18.1", "target `server` is locked with onnxruntime 1.18.1, which does not satisfy"),
+        ("<1.19", ""),
+    ],
+)
+def test_release_outside_the_range_is_refused(
+    project: Project, capfd: pytest.CaptureFixture[str], name: str, limit: str, expected: str
+) -> None:
+    """A forged proposal cannot use a release that the config excludes, in a folder either."""
+    prefix = "tool.onnxgate." if name == "pyproject.toml" else ""
+    config = f'[{prefix}targets.server]\nruntime = "onnxruntime>=1.17,{limit}"\n'
+    project.lock_path = "services/onnxgate.lock"
+    project.lock(OLD)
+    (project.folder / "services" / name).write_text(config, encoding="utf-8")
+    commit(project.folder)
+    result = project.propose(NEW, status=3 if expected else 0)
+    said = "".join(said.data for said in errors(capfd))
+
+    assert result == ("" if expected else "created")
+    assert expected in said
+
+
 def test_new_release_can_need_another_dependency(project: Project, server: RepositoryServer) -> None:
     """The dependencies of each engine are known; onnx 1.23 needs packages that 1.18 does not need."""
     releases = {"1.18.0": (), "1.23.2": ("ml-dtypes==0.5.4", "typing-extensions==4.15.0")}
