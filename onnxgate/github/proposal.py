@@ -99,7 +99,9 @@ def check_proposal(proposal: UpgradeProposal, current: str, config: Config | Non
         raise UnavailableError("the proposal was not written by `onnxgate lock`")
     hint = "run `onnxgate lock`, and commit the lock"
     if others := list(_list_other_changes(old, new)):
-        raise UnavailableError(f"the proposal does more than upgrade releases: {join_phrases(others)}", hint=hint)
+        raise UnavailableError(
+            f"the proposal does more than upgrade releases: {truncate(join_phrases(others), 500)}", hint=hint
+        )
     known = list(_list_differences(config, old))
     if differences := [it for it in _list_differences(config, new) if it not in known]:
         raise UnavailableError(f"the proposal does not match the config: {differences[0]}", hint=hint)

@@ -525,6 +525,13 @@ def test_reason_of_a_refusal_names_the_change(project: Project, capfd: pytest.Ca
     ]
 
 
+def test_reason_of_a_refusal_is_short(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
+    """A forged proposal can contain thousands of names, which must not flood the log."""
+    project.propose(with_package("1.17.3", *(f"other-{number}==1.0" for number in range(200))), status=3)
+
+    assert [True] == [len(said.data) < 800 for said in errors(capfd)]
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
