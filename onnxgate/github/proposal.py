@@ -97,7 +97,7 @@ def check_proposal(proposal: UpgradeProposal, current: str, config: Config | Non
         raise UnavailableError(f"the proposal is not a valid lock: {error.message}") from error
     if render_lock(new) != proposal.new_lock or proposal.preview is None:
         raise UnavailableError("the proposal was not written by `onnxgate lock`")
-    hint = "run `onnxgate lock`, and commit the lock"
+    hint = "if this is expected, run `onnxgate lock --upgrade`, and commit the lock"
     if others := list(_list_other_changes(old, new)):
         raise UnavailableError(
             f"the proposal does more than upgrade releases: {truncate(join_phrases(others), 500)}", hint=hint

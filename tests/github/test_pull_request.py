@@ -520,9 +520,9 @@ def test_reason_of_a_refusal_names_the_change(project: Project, capfd: pytest.Ca
     project.lock(locked(*releases))
     project.propose(new, status=3)
 
-    assert [f"the proposal does more than upgrade releases: {reason}"] == [
-        said.data.partition("\n")[0] for said in errors(capfd)
-    ]
+    hint = "hint: if this is expected, run `onnxgate lock --upgrade`, and commit the lock"
+
+    assert [f"the proposal does more than upgrade releases: {reason}\n{hint}"] == [said.data for said in errors(capfd)]
 
 
 def test_reason_of_a_refusal_is_short(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
