@@ -83,11 +83,22 @@ class Branches:
         Raises:
             ApiError: the file does not exist or is too large, or a request failed.
         """
+        content = self.find_file(commit, path)
+        if content is None:
+            raise ApiError(0, f"`{path}` does not exist in commit {commit[:12]}")
+        return content
+
+    def find_file(self, commit: str, path: str) -> bytes | None:
+        """Return the content of a file in a commit; None if it does not exist.
+
+        Raises:
+            ApiError: the file is too large, or a request failed.
+        """
         try:
             answer = self._api.get(f"{self._contents}/{urllib.parse.quote(path)}", ref=commit)
         except ApiError as error:
             if error.status == NOT_FOUND:
-                raise ApiError(0, f"`{path}` does not exist in commit {commit[:12]}") from error
+                return None
             raise
         if isinstance(answer, list):
             raise ApiError(0, f"`{path}` is a folder")

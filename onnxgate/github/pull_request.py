@@ -1,52 +1,34 @@
-"""Open, update or close the pull request that proposes an upgrade of the lock.
-
-The proposal is untrusted, because the job that wrote it ran packages and code of the repository. It can change only
-releases and hashes in an existing lock, and its text is rendered here.
-"""
+"""Open, update or close the pull request that proposes an upgrade of the lock."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-import msgspec
-
-from onnxgate import __version__
-from onnxgate.core.errors import LockError, OnnxgateError, UnavailableError
+from onnxgate.core.errors import OnnxgateError, UnavailableError
 from onnxgate.core.escape import escape_log_line, escape_markdown, markdown_code
-from onnxgate.core.findings import runtime_sort_key
 from onnxgate.core.report import UpgradeProposal
-from onnxgate.core.text import join_phrases, truncate
-from onnxgate.formats.upgrade_preview import format_markdown
 from onnxgate.github.api import PAGE_SIZE, Api, ApiError, PullRequest, decode_answer
 from onnxgate.github.branches import Branches
 from onnxgate.github.error_report import describe_error, report_error
-from onnxgate.github.runner import annotate, read_artifact, run_url, use_utf8_output, write_outputs
-from onnxgate.project.config.project import LOCK_NAME
-from onnxgate.project.lock.comparison import describe_lock_changes
-from onnxgate.project.lock.lock_file import parse_lock, render_lock
-from onnxgate.project.lock.types import Lock
+from onnxgate.github.proposal import Proposal, check_proposal, read_proposal
+from onnxgate.github.runner import annotate, run_url, use_utf8_output, write_outputs
+from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, has_table, parse_config
+from onnxgate.project.config.schema import Config
 
 EXIT_UNDECIDED = 3
-MAX_PROPOSAL_BYTES = 32 * 2**20
-MAX_DESCRIPTION_LENGTH = 65_536
-"""Maximum length of the description of a pull request in characters. Source: as for comments."""
-MAX_TITLE_LENGTH = 200
-MAX_PATH_LENGTH = 400
 BRANCH = "onnxgate/upgrade"
-FOREIGN_NOTICE = (
+BLOCKED_NOTICE = (
     "> [!WARNING]\n> The branch contains commits that onnxgate did not create, so onnxgate no longer updates this pull "
-    "request. Remove these commits to get updates again.\n\n"
+    "request. To get updates again, close the pull request and delete its branch; the next run opens a new one.\n\n"
 )
 Result = Literal["created", "updated", "unchanged", "closed", "declined", "blocked", "outdated", "none"]
-_UPGRADE_COMMAND = re.compile(r"onnxgate lock(?: --upgrade(?: [\w.=-]{1,60}| '[\w.=<>!~,* -]{1,60}')?){1,9}", re.ASCII)
 _MARKER = re.compile(r"<!-- onnxgate-upgrade: ([0-9a-f]{64}) ([0-9a-f]{64}) -->\s*")
 
 
@@ -58,113 +40,13 @@ class Outcome:
     number: str = ""  # of the pull request
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A checked proposal: the content of the pull request."""
-
-    path: str
-    lock: str
-    title: str
-    description: str  # without marker and link
-    pins: str  # identifies the releases and hashes; a pull request with the same ones is not opened twice
-
-    @property
-    def digest(self) -> str:
-        """Identifies everything that the pull request shows."""
-        return _digest(f"{self.title}\0{self.description}\0{self.lock}")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def read_proposal(path: str) -> UpgradeProposal:
-    """Read the proposal of another job, and check the path of its lock.
-
-    Raises:
-        UnavailableError: the file is not a proposal of this version, or does not name a lock.
-    """
-    try:
-        proposal = msgspec.json.decode(read_artifact(path, MAX_PROPOSAL_BYTES), type=UpgradeProposal)
-    except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise UnavailableError(f"the input `proposal` is not a proposal of onnxgate: {error}") from error
-    if (proposal.version, proposal.onnxgate) != (1, __version__):
-        raise UnavailableError(
-            "the proposal was written by a different version of onnxgate",
-            hint="use the same version of `onnxgate/onnxgate` and `onnxgate/onnxgate/pull-request`",
-        )
-    parts = PurePosixPath(proposal.lock_path).parts
-    is_normal = "/".join(parts) == proposal.lock_path and proposal.lock_path.isprintable()
-    if not is_normal or parts[-1:] != (LOCK_NAME,) or {"..", "/", ".git"} & set(parts) or "\\" in proposal.lock_path:
-        raise UnavailableError(f"the proposal does not name a lock: `{truncate(proposal.lock_path)}`")
-    if len(proposal.lock_path) > MAX_PATH_LENGTH:
-        raise UnavailableError(f"the path of the lock has more than {MAX_PATH_LENGTH} characters")
-    return proposal
-
-
-def check_proposal(proposal: UpgradeProposal, current: str) -> Proposal:
-    """Return the content of the pull request for a proposal that changes the `current` lock.
-
-    Raises:
-        UnavailableError: the proposal changes anything but releases and hashes, or is not a valid lock.
-    """
-    try:
-        old, new = parse_lock(current, proposal.lock_path), parse_lock(proposal.new_lock, proposal.lock_path)
-    except LockError as error:
-        raise UnavailableError(f"the proposal is not a valid lock: {error.message}") from error
-    if render_lock(new) != proposal.new_lock or proposal.preview is None:
-        raise UnavailableError("the proposal was not written by `onnxgate lock`")
-    if others := list(_list_other_changes(old, new)):
-        hint = "run `onnxgate lock`, and commit the lock"
-        raise UnavailableError(f"the proposal changes more than releases: {join_phrases(others)}", hint=hint)
-    preview = msgspec.structs.replace(proposal.preview, pins=describe_lock_changes(old, new))
-    folder = str(PurePosixPath(proposal.lock_path).parent)
-    command = proposal.command if _UPGRADE_COMMAND.fullmatch(proposal.command) else "onnxgate lock --upgrade"
-    command += f" --directory {shlex.quote(folder)}" if folder != "." else ""
-    page = format_markdown(preview, command)
-    if len(page) > MAX_DESCRIPTION_LENGTH - 3_000:
-        page = f"The preview is too long for this page. To see it, run {markdown_code(f'{command} --preview')}.\n"
-    changed = markdown_code(proposal.lock_path)
-    introduction = f"The config allows newer releases than the locked ones. This pull request changes only {changed}."
-    return Proposal(
-        path=proposal.lock_path,
-        lock=proposal.new_lock,
-        title=_describe_upgrade(old, new) + (f" in {folder}" if folder != "." else ""),
-        description=f"{introduction}\n\n{page}",
-        pins=_digest(render_lock(msgspec.structs.replace(new, models={}))),
-    )
-
-
-def _list_other_changes(old: Lock, new: Lock) -> Iterator[str]:
-    """Yield what an upgrade never changes."""
-    if old.models != new.models:
-        yield "the models"
-    if old.targets.keys() != new.targets.keys() or (old.toolchain is None) != (new.toolchain is None):
-        yield "the targets"
-        return
-    for name, target in new.targets.items():
-        known = {runtime.variant for runtime in old.targets[name].runtimes}
-        if not {runtime.variant for runtime in target.runtimes} <= known:
-            yield f"the engine of target `{name}`"
-
-
-def _describe_upgrade(old: Lock, new: Lock) -> str:
-    """Return a title such as `Upgrade onnxruntime to 1.32.0`, with the newest added release of each engine."""
-    known = {runtime.name for target in old.targets.values() for runtime in target.runtimes}
-    runtimes = [runtime for target in new.targets.values() for runtime in target.runtimes if runtime.name not in known]
-    runtimes.sort(key=lambda runtime: runtime_sort_key(runtime.name))
-    added = {runtime.engine: runtime.release for runtime in runtimes}
-    releases = join_phrases([f"{engine} to {release}" for engine, release in sorted(added.items())])
-    return truncate(f"Upgrade {releases or 'the packages of the locked runtimes'}", MAX_TITLE_LENGTH)
-
-
 def name_branch(lock_path: str) -> str:
     """Return the branch for the upgrades of a lock. Locks in folders have a branch each."""
     folder = str(PurePosixPath(lock_path).parent)
     if folder == ".":
         return BRANCH
     word = re.sub(r"[^0-9A-Za-z]+", "-", folder).strip("-")[:60]
-    return f"{BRANCH}-{word}-{_digest(folder)[:6]}"
+    return f"{BRANCH}-{word}-{hashlib.sha256(folder.encode()).hexdigest()[:6]}"
 
 
 class UpgradeRequest:
@@ -201,15 +83,24 @@ class UpgradeRequest:
         is_needed = self._proposal.new_lock not in ("", current.decode("utf-8", "replace"))
         if not is_needed and opened is None:
             return Outcome("none")
+        proposal = None
+        if is_needed:
+            proposal = check_proposal(self._proposal, current.decode("utf-8", "replace"), self._read_config(head))
+        if opened is None and proposal and (declined := _find_declined(pulls, proposal, has_branch=bool(tip))):
+            return Outcome("declined", str(declined.number))
         if tip and not self._branches.is_ours(tip):
             return self._block(opened)
-        if not is_needed:
+        if proposal is None:
             return self._close(opened, tip)
-        proposal = check_proposal(self._proposal, current.decode("utf-8", "replace"))
-        if opened is None:
-            declined = [pull for pull in pulls if pull.merged_at is None and _read_marker(pull)[0] == proposal.pins]
-            return Outcome("declined", str(declined[0].number)) if declined else self._open(proposal, head, tip)
-        return self._update(proposal, opened, head, tip)
+        return self._update(proposal, opened, head, tip) if opened else self._open(proposal, head, tip)
+
+    def _read_config(self, head: str) -> Config | None:
+        """Return the config next to the lock; None if it does not exist or is not valid."""
+        for name in (CONFIG_NAME, PYPROJECT):
+            content = self._branches.find_file(head, str(PurePosixPath(self._proposal.lock_path).with_name(name)))
+            if content is not None and (name == CONFIG_NAME or has_table(content)):
+                return parse_config(content.decode("utf-8", "replace"), name)
+        return None
 
     def _list_pulls(self) -> list[PullRequest]:
         """Return the pull requests of the branch, newest first. A fork with the same owner can have the same branch."""
@@ -230,8 +121,8 @@ class UpgradeRequest:
 
     def _update(self, proposal: Proposal, opened: PullRequest, head: str, tip: str) -> Outcome:
         is_pushed = bool(tip) and self._branches.read_file(tip, proposal.path) == proposal.lock.encode()
-        if is_pushed and _read_marker(opened) == (proposal.pins, proposal.digest):
-            return Outcome("unchanged", str(opened.number))
+        if is_pushed and _read_marker(opened) == (proposal.releases, proposal.digest):
+            return self._unblock(opened)
         if not is_pushed:
             self._push(proposal, head, tip)
         self._edit(opened, title=proposal.title, body=self._describe(proposal))
@@ -255,19 +146,25 @@ class UpgradeRequest:
         """Leave the commits of others alone, and show it in the pull request."""
         if opened is None:
             return Outcome("blocked")
-        body = (opened.body or "").replace("\r\n", "\n")
-        if FOREIGN_NOTICE not in body:
-            self._edit(opened, body=FOREIGN_NOTICE + body)
+        if not _is_blocked(opened):
+            self._edit(opened, body=BLOCKED_NOTICE + _read_body(opened))
         return Outcome("blocked", str(opened.number))
+
+    def _unblock(self, opened: PullRequest) -> Outcome:
+        """Remove the notice from a pull request that is up to date, after the commits of others were removed."""
+        if not _is_blocked(opened):
+            return Outcome("unchanged", str(opened.number))
+        self._edit(opened, body=_read_body(opened).replace(BLOCKED_NOTICE, ""))
+        return Outcome("updated", str(opened.number))
 
     def _edit(self, pull: PullRequest, **changes: str) -> None:
         self._api.send("PATCH", f"/repos/{self._repository}/pulls/{pull.number}", changes)
 
     def _describe(self, proposal: Proposal) -> str:
-        marker = f"<!-- onnxgate-upgrade: {proposal.pins} {proposal.digest} -->"
+        marker = f"<!-- onnxgate-upgrade: {proposal.releases} {proposal.digest} -->"
         footer = (
             "onnxgate updates this pull request if the upgrade changes. If you close it, the same releases are not "
-            "proposed again."
+            "proposed again, even with newer versions of other packages."
         )
         link = f" [Log of the preview]({self._run_url})" if self._run_url else ""
         return f"{marker}\n{proposal.description.rstrip()}\n\n---\n{footer}{link}\n"
@@ -288,15 +185,35 @@ class UpgradeRequest:
             case "declined":
                 return f"{pull} proposed these releases and was closed, so they are not proposed again"
             case "blocked":
-                return f"branch {branch} contains commits that onnxgate did not create, so it was not changed"
+                fix = f"close {pull} and delete the branch" if outcome.number else "delete or rename the branch"
+                return f"branch {branch} contains commits that onnxgate did not create; to get updates again, {fix}"
             case "outdated":
                 return f"{lock} on `{self._base}` changed after the preview; run the workflow again"
             case "none":
                 return f"nothing to propose: {lock} has the newest releases that the config allows"
 
 
+def _find_declined(pulls: Iterable[PullRequest], proposal: Proposal, *, has_branch: bool) -> PullRequest | None:
+    """Return the pull request of these releases that a person closed.
+
+    If the branch had commits of others and was deleted, the person followed the notice, and declined nothing.
+    """
+    declined = (pull for pull in pulls if pull.merged_at is None and _read_marker(pull)[0] == proposal.releases)
+    return next((pull for pull in declined if has_branch or not _is_blocked(pull)), None)
+
+
+def _read_body(pull: PullRequest) -> str:
+    """Return the description; a person who edits it changes its line endings."""
+    return (pull.body or "").replace("\r\n", "\n")
+
+
+def _is_blocked(pull: PullRequest) -> bool:
+    """Return whether the description states that the branch contains commits of others."""
+    return BLOCKED_NOTICE in _read_body(pull)
+
+
 def _read_marker(pull: PullRequest) -> tuple[str, str]:
-    """Return the digests of the pins and of the proposal that a pull request shows."""
+    """Return the digests of the releases and of the proposal that a pull request shows."""
     found = _MARKER.search(pull.body or "")
     return (found[1], found[2]) if found else ("", "")
 

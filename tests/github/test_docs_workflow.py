@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +15,8 @@ import yaml
 
 from tests.harness.repositories.checkout import NOBODY, ROOT, git
 
-JOBS: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/docs.yml").read_text(encoding="utf-8"))["jobs"]
+WORKFLOW: dict[Any, Any] = yaml.safe_load((ROOT / ".github/workflows/docs.yml").read_text(encoding="utf-8"))
+JOBS: dict[str, Any] = WORKFLOW["jobs"]
 
 pytestmark = pytest.mark.skipif(os.name == "nt" or shutil.which("bash") is None, reason="the runner's shell is bash")
 
@@ -49,3 +52,15 @@ def test_only_the_job_without_packages_can_write() -> None:
     """The build runs installed packages, so it must not have a token that can push."""
     assert {"contents": "read"} == JOBS["build"]["permissions"]
     assert not any("setup-python" in step.get("uses", "") for step in JOBS["publish"]["steps"])
+
+
+def test_each_source_of_a_page_starts_the_workflow() -> None:
+    """A page includes files, and the build needs its session and packages; a change must not leave a page outdated."""
+    patterns = WORKFLOW[True]["push"]["paths"]  # YAML reads `on` as true
+    sources = {"noxfile.py", "pyproject.toml", "docs/conf.py", "onnxgate/__init__.py", "tools/generate_reference.py"}
+    for page in (ROOT / "docs").rglob("*.md"):
+        for name in re.findall(r"\{(?:literal)?include\} (\S+)", page.read_text(encoding="utf-8")):
+            sources.add((page.parent / name).resolve().relative_to(ROOT).as_posix())
+
+    assert "examples/onnxgate-upgrade.yml" in sources
+    assert {it for it in sources if not any(fnmatch.fnmatchcase(it, pattern) for pattern in patterns)} == set()

@@ -15,7 +15,7 @@ import pytest
 from onnxgate import __version__
 from onnxgate.core.report import UpgradeProposal
 from onnxgate.core.report_json import encode_json
-from onnxgate.github import api, pull_request
+from onnxgate.github import api, proposal, pull_request
 from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
 from tests.harness.github.actions_engine import key_values
@@ -237,6 +237,25 @@ def test_declined_releases_are_not_proposed_again(project: Project, server: Repo
     assert project.propose(NEWER) == "created"
 
 
+@pytest.mark.parametrize(
+    ("declined", "numpy", "other", "expected"),
+    [
+        ("1.18.1", "2.4.7", "1.18.1", "declined"),
+        ("1.17.3", "2.4.8", "1.17.3", "created"),
+        ("1.18.1", "2.4.7", "1.17.3", "created"),
+    ],
+    ids=["same release", "only packages", "other upgrade"],
+)
+def test_declined_release_is_not_proposed_again_with_newer_packages(
+    project: Project, declined: str, numpy: str, other: str, expected: str, server: RepositoryServer
+) -> None:
+    """A patch of numpy is not a reason to propose the same release of an engine; by itself, it is a new upgrade."""
+    project.propose(with_package(declined, numpy="2.4.6" if declined == "1.18.1" else "2.4.7"))
+    server.pulls[0]["state"] = "closed"
+
+    assert project.propose(with_package(other, numpy=numpy)) == expected
+
+
 def test_reopened_pull_request_is_updated(project: Project, server: RepositoryServer) -> None:
     """A pull request that was closed by mistake is updated again after it was reopened."""
     project.propose(NEW)
@@ -295,6 +314,57 @@ def test_commits_of_others_are_not_overwritten(
     assert [said.name for said in errors(capfd)] == ["warning", "warning"]
 
 
+def test_warning_is_removed_with_the_commits(project: Project, server: RepositoryServer) -> None:
+    """After the commits were removed, the description no longer states that there are no updates."""
+    project.propose(NEW)
+    tip, body = server.tip(BRANCH), server.pulls[0]["body"]
+    add_commit(project)
+    project.propose(NEW)
+    server.pulls[0]["body"] = server.pulls[0]["body"].replace("\n", "\r\n")
+    git(project.folder, "branch", "--force", BRANCH, tip)
+
+    assert [project.propose(NEW), project.propose(NEW)] == ["updated", "unchanged"]
+    assert (server.pulls[0]["body"], server.tip(BRANCH)) == (body, tip)
+
+
+@pytest.mark.parametrize("change", [add_commit, merge_main])
+def test_deleted_branch_gets_a_new_pull_request(
+    project: Project, server: RepositoryServer, capfd: pytest.CaptureFixture[str], change: Callable[[Project], None]
+) -> None:
+    """The log and the description state how to continue; a person who does so did not decline the releases."""
+    project.propose(NEW)
+    change(project)
+    project.propose(NEW)
+    advice = [said.data for said in errors(capfd)]
+    server.pulls[0]["state"] = "closed"
+    git(project.folder, "branch", "--quiet", "-D", BRANCH)
+
+    assert "close the pull request and delete its branch" in server.pulls[0]["body"]
+    assert [text.partition("; ")[2] for text in advice] == [
+        "to get updates again, close pull request #1 and delete the branch"
+    ]
+    assert project.propose(NEW) == "created"
+
+    server.pulls[1]["state"] = "closed"
+
+    assert project.propose(NEW) == "declined"
+
+
+def test_declined_upgrade_is_not_reported_each_week(
+    project: Project, server: RepositoryServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A person can close a pull request and leave the branch with commits of their own."""
+    project.propose(NEW)
+    add_commit(project)
+    project.propose(NEW)
+    server.pulls[0]["state"] = "closed"
+    capfd.readouterr()
+
+    assert project.propose(NEW) == "declined"
+    assert errors(capfd) == []
+    assert project.propose(NEWER) == "blocked"
+
+
 def test_branch_of_somebody_else_is_not_overwritten(project: Project, server: RepositoryServer) -> None:
     """A branch with the same name, without a pull request, is not touched."""
     git(project.folder, "branch", BRANCH)
@@ -343,15 +413,15 @@ def test_each_project_has_its_own_pull_request(project: Project, server: Reposit
 
 def test_title_names_the_newest_release_of_all_targets(project: Project, server: RepositoryServer) -> None:
     """The order of targets and releases does not matter; without a new release, the title names the packages."""
-    targets = {name: LockedTarget(policy="aa" * 32, runtimes=(runtime("1.17.3"),)) for name in ("a", "b", "c")}
-    project.lock(locked("1.17.3", targets=targets))
+    targets = {name: LockedTarget(policy="aa" * 32, runtimes=(runtime("1.7.0"),)) for name in ("a", "b", "c")}
+    project.lock(locked("1.7.0", targets=targets))
     releases = {"a": "1.9.0", "b": "1.10.0", "c": "1.8.1"}
     new = {name: msgspec.structs.replace(targets[name], runtimes=(runtime(it),)) for name, it in releases.items()}
     project.propose(locked(*releases.values(), targets=new))
-    changed = msgspec.structs.replace(targets["a"], runtimes=(runtime("1.17.3", numpy="2.4.7"),))
-    packages = tuple(package(*pin.split("==")) for pin in ("numpy==2.4.6", "numpy==2.4.7", "onnxruntime==1.17.3"))
+    changed = msgspec.structs.replace(targets["a"], runtimes=(runtime("1.7.0", numpy="2.4.7"),))
+    packages = tuple(package(*pin.split("==")) for pin in ("numpy==2.4.6", "numpy==2.4.7", "onnxruntime==1.7.0"))
     titles = [server.pulls[0]["title"]]
-    project.propose(locked("1.17.3", targets={**targets, "a": changed}, packages=packages))
+    project.propose(locked("1.7.0", targets={**targets, "a": changed}, packages=packages))
 
     assert [*titles, server.pulls[0]["title"]] == [
         "Upgrade onnxruntime to 1.10.0",
@@ -386,6 +456,19 @@ def test_command_is_shown_only_if_it_upgrades(
     assert f"To upgrade by hand, run `{expected}`.\n" in server.pulls[0]["body"]
 
 
+def with_runtimes(*runtimes: LockedRuntime, policy: str = "aa" * 32) -> str:
+    """Return a lock with these runtimes."""
+    pins = sorted({pin for each in runtimes for pin in each.packages})
+    target = LockedTarget(policy=policy, runtimes=runtimes)
+    return locked(targets={"server": target}, packages=tuple(package(*pin.split("==")) for pin in pins))
+
+
+def with_package(release: str, *added: str, numpy: str = "2.4.6") -> str:
+    """Return a lock with additional packages of the runtime."""
+    packages = (f"numpy=={numpy}", f"onnxruntime=={release}", *added)
+    return with_runtimes(msgspec.structs.replace(runtime(release), packages=tuple(sorted(packages))))
+
+
 FORGED = {
     "no lock": "version = 1\n",
     "text in front": f"# approved by the team\n{NEW}",
@@ -393,15 +476,125 @@ FORGED = {
     "model": locked("1.18.1", models={}),
     "target": locked("1.18.1", targets={}),
     "engine": with_engine("onnxruntime-fork"),
+    "other package": with_package("1.18.1", "other==1.0"),
+    "older package": with_package("1.17.3", numpy="2.4.5"),
+    "older release": locked("1.16.3"),
+    "older second release": with_runtimes(runtime("1.16.3"), runtime("1.18.1")),
+    "no release": with_runtimes(),
+    "settings": with_runtimes(runtime("1.18.1"), policy="bb" * 32),
 }
 
 
 @pytest.mark.parametrize("name", FORGED)
 def test_forged_lock_is_refused(project: Project, server: RepositoryServer, name: str) -> None:
-    """A proposal can change only releases and hashes."""
+    """A proposal can only replace releases by newer ones."""
     project.propose(FORGED[name], status=3)
 
     assert server.changes == []
+
+
+def with_other_hash(release: str) -> str:
+    """Return a lock in which the wheel of numpy has another hash."""
+    numpy, engine = package("numpy", "2.4.6"), package("onnxruntime", release)
+    wheel = msgspec.structs.replace(numpy.wheels[0], sha256="dd" * 32)
+    return locked(release, packages=(msgspec.structs.replace(numpy, wheels=(wheel,)), engine))
+
+
+REFUSED = {
+    "it changes the hash of `numpy-2.4.6-cp311-cp311-manylinux_2_28_x86_64.whl`": (
+        ("1.17.3",),
+        with_other_hash("1.18.1"),
+    ),
+    "it lowers releases of target `server`": (("1.17.3", "1.18.1"), locked("1.17.3", "1.18.0")),
+    "it removes releases from target `server`": (("1.17.3", "1.18.1"), locked("1.18.1")),
+    "it adds `other` to target `server`": (("1.17.3",), with_package("1.17.3", "other==1.0")),
+    "it lowers `numpy` of target `server`": (("1.17.3",), with_package("1.17.3", numpy="2.4.5")),
+    "it changes the settings of target `server`": (("1.17.3",), with_runtimes(runtime("1.18.1"), policy="bb" * 32)),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_reason_of_a_refusal_names_the_change(project: Project, capfd: pytest.CaptureFixture[str], reason: str) -> None:
+    """A release that was withdrawn also moves a target back, so a person must know what to look at."""
+    releases, new = REFUSED[reason]
+    project.lock(locked(*releases))
+    project.propose(new, status=3)
+
+    hint = "hint: if this is expected, run `onnxgate lock --upgrade`, and commit the lock"
+
+    assert [f"the proposal does more than upgrade releases: {reason}\n{hint}"] == [said.data for said in errors(capfd)]
+
+
+def test_reason_of_a_refusal_is_short(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
+    """A forged proposal can contain thousands of names, which must not flood the log."""
+    project.propose(with_package("1.17.3", *(f"other-{number}==1.0" for number in range(200))), status=3)
+
+    assert [True] == [len(said.data) < 800 for said in errors(capfd)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("1.17.3", "1.18.0"), ("1.17.3", "1.18.1")),
+        (("1.17.3", "1.18.1"), ("1.17.3", "1.18.1", "1.19.2")),
+        (("1.17.1", "1.18.1"), ("1.17.1", "1.17.3", "1.18.1")),
+        (("1.17.3", "1.18.1"), ("1.18.1", "1.19.2")),
+    ],
+)
+def test_every_selection_of_releases_can_move_forward(
+    project: Project, server: RepositoryServer, old: tuple[str, ...], new: tuple[str, ...]
+) -> None:
+    """Patches, new minor releases and later patches of old minor releases are upgrades."""
+    project.lock(locked(*old))
+
+    assert project.propose(locked(*new)) == "created"
+    assert server.pulls[0]["title"] == f"Upgrade onnxruntime to {max(set(new) - set(old))}"
+
+
+@pytest.mark.parametrize("name", ["onnxgate.toml", "pyproject.toml"])
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("<1.18", "target `server` is locked with onnxruntime 1.18.1, which does not satisfy"),
+        ("!=1.18.1", "target `server` is locked with onnxruntime 1.18.1, which does not satisfy"),
+        ("<1.19", ""),
+    ],
+)
+def test_release_outside_the_range_is_refused(
+    project: Project, capfd: pytest.CaptureFixture[str], name: str, limit: str, expected: str
+) -> None:
+    """A forged proposal cannot use a release that the config excludes, in a folder either."""
+    prefix = "tool.onnxgate." if name == "pyproject.toml" else ""
+    config = f'[{prefix}targets.server]\nruntime = "onnxruntime>=1.17,{limit}"\n'
+    project.lock_path = "services/onnxgate.lock"
+    project.lock(OLD)
+    (project.folder / "services" / name).write_text(config, encoding="utf-8")
+    commit(project.folder)
+    result = project.propose(NEW, status=3 if expected else 0)
+    said = "".join(said.data for said in errors(capfd))
+
+    assert result == ("" if expected else "created")
+    assert expected in said
+
+
+def test_new_release_can_need_another_dependency(project: Project, server: RepositoryServer) -> None:
+    """The dependencies of each engine are known; onnx 1.23 needs packages that 1.18 does not need."""
+    releases = {"1.18.0": (), "1.23.2": ("ml-dtypes==0.5.4", "typing-extensions==4.15.0")}
+    old, new = (
+        with_runtimes(
+            LockedRuntime(
+                engine="onnx",
+                release=release,
+                python="3.11",
+                packages=tuple(sorted((*added, "numpy==2.4.6", f"onnx=={release}", "protobuf==7.34.0"))),
+            )
+        )
+        for release, added in releases.items()
+    )
+    project.lock(old)
+
+    assert project.propose(new) == "created"
+    assert server.pulls[0]["title"] == "Upgrade onnx to 1.23.2"
 
 
 @pytest.mark.parametrize(
@@ -455,7 +648,7 @@ def test_proposal_is_a_small_regular_file(
     (tmp_path / "link.json").symlink_to(tmp_path / "proposal.json")
     project.propose(NEW, status=3, ONNXGATE_INPUT_PROPOSAL=str(tmp_path / "link.json"))
     data = encode_json(project.proposal(NEW)).encode()
-    monkeypatch.setattr(pull_request, "MAX_PROPOSAL_BYTES", len(data))
+    monkeypatch.setattr(proposal, "MAX_PROPOSAL_BYTES", len(data))
     project.propose(data + b"  ", status=3)
 
     assert server.asked == []
@@ -485,7 +678,7 @@ def test_long_description_is_replaced(
     project: Project, server: RepositoryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GitHub rejects a description that is too long."""
-    monkeypatch.setattr(pull_request, "format_markdown", lambda *_: "x" * 70_000)
+    monkeypatch.setattr(proposal, "format_markdown", lambda *_: "x" * 70_000)
     project.propose(NEW)
 
     assert len(server.pulls[0]["body"]) < 1_000

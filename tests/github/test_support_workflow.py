@@ -20,7 +20,7 @@ from tests.harness.repositories.checkout import NOBODY, ROOT, commit, git
 JOBS: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/support.yml").read_text(encoding="utf-8"))["jobs"]
 ENGINE = "onnxruntime"
 TITLE = f"Harvest {ENGINE} 1.32.0,1.32.1"
-STEP = "Compare with the open pull request"
+SKIP, FIND = "Skip releases in the open pull request", "Find the open pull request"
 # The real `gh` applies the filter; these are a real jq's results for the two responses.
 GH = f"""#!{sys.executable}
 import json, os, sys
@@ -160,28 +160,43 @@ def test_one_change_is_open_at_a_time(proposing: Proposing, number: str, expecte
     assert [[*expected, "--title", TITLE, "--body", "What changed"]] == proposing.gh_calls()
 
 
+@pytest.mark.parametrize("opened", ["", "number=7\n"])
+def test_title_and_number_are_outputs(proposing: Proposing, opened: str) -> None:
+    """Later steps need a title; they change the open pull request if there is one."""
+    proposing.environment["GH_OPEN"] = opened
+    proposing.step(FIND)
+    conditions = [step.get("if") for step in JOBS["propose"]["steps"][3:]]
+
+    assert f"{opened}title={TITLE}\n" == Path(proposing.environment["GITHUB_OUTPUT"]).read_text(encoding="utf-8")
+    assert ["steps.data.outputs.title != ''"] * 2 == conditions
+
+
 @pytest.mark.parametrize(
     ("opened", "expected"),
     [
-        ("", f"title={TITLE}\n"),
-        ("number=7\ntitle=Harvest onnxruntime 1.32.0\n", f"number=7\ntitle={TITLE}\n"),
-        (f"number=7\ntitle={TITLE}\n", "number=7\n"),
+        ("", "releases=1.32.0,1.32.1\n"),
+        ("Harvest onnxruntime 1.32.0\n", "releases=1.32.0,1.32.1\n"),
+        (f"{TITLE}\n", ""),
     ],
 )
-def test_title_is_an_output_unless_it_is_open(proposing: Proposing, opened: str, expected: str) -> None:
-    """Later steps need a title, so that an open pull request with the same releases is not changed."""
+def test_release_in_an_open_pull_request_is_not_harvested(proposing: Proposing, opened: str, expected: str) -> None:
+    """A harvest takes up to three hours, so it is not repeated each day until a person merges it."""
     proposing.environment["GH_OPEN"] = opened
-    proposing.step(STEP)
-    conditions = [step.get("if") for step in JOBS["propose"]["steps"][3:]]
+    output = Path(proposing.environment["GITHUB_OUTPUT"])
+    output.touch()
+    done = run(script("harvest", SKIP), proposing.clone, **proposing.environment, RELEASES="1.32.0,1.32.1")
+    steps = JOBS["harvest"]["steps"]
+    after = steps[[step.get("name") for step in steps].index(SKIP) + 1 :]
 
-    assert expected == Path(proposing.environment["GITHUB_OUTPUT"]).read_text(encoding="utf-8")
-    assert ["steps.data.outputs.title != ''"] * 2 == conditions
+    assert (0, expected) == (done.returncode, output.read_text(encoding="utf-8"))
+    assert ["steps.missing.outputs.releases != ''"] * 5 == [step.get("if") for step in after]
+    assert proposing.gh_calls()[0][:4] == ["pr", "list", "--head", proposing.environment["BRANCH"]]
 
 
 def test_without_new_data_nothing_is_requested(proposing: Proposing) -> None:
     """Most days have no new release."""
     (Path(proposing.environment["RUNNER_TEMP"]) / "data" / "title").unlink()
-    proposing.step(STEP)
+    proposing.step(FIND)
 
     assert not Path(proposing.environment["GITHUB_OUTPUT"]).exists()
     assert not Path(proposing.environment["GH_LOG"]).exists()
@@ -193,25 +208,38 @@ def test_every_engine_with_a_table_is_harvested() -> None:
         assert set(list_table_engines()) <= set(job["strategy"]["matrix"]["engine"])
 
 
-def test_only_own_branches_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("job", "step", "expected"), [("propose", FIND, "number=7\n"), ("harvest", SKIP, "ours\n")])
+def test_only_own_branches_count(job: str, step: str, expected: str) -> None:
     """The filter, run by a real jq, ignores a fork's branch with the same name."""
     jq = shutil.which("jq")
     if jq is None:
         pytest.skip("needs jq")
-    filter_ = script("propose", STEP).partition("own='")[2].partition("'\n")[0]
+    filter_ = script(job, step).partition("own='")[2].partition("'\n")[0]
     answers = [
         {"number": 5, "title": "theirs", "isCrossRepository": True},
         {"number": 7, "title": "ours", "isCrossRepository": False},
     ]
     done = subprocess.run([jq, "-r", filter_], input=json.dumps(answers), capture_output=True, text=True, check=True)
 
-    assert "number=7\ntitle=ours\n" == done.stdout
+    assert expected == done.stdout
+
+
+def test_description_names_the_tests_that_passed() -> None:
+    """The other tests do not run by themselves, so a reviewer must not take the data for fully tested."""
+    body = next(step["env"]["BODY"] for step in JOBS["propose"]["steps"] if "BODY" in step.get("env", {}))
+    tests = next(it["run"] for it in JOBS["harvest"]["steps"] if it.get("name") == "Test the data")
+    folders = [word for word in tests.split() if word.startswith("tests/")]
+
+    assert [f"`{folder}`" in body for folder in folders] == [True, True]
+    assert "closed and reopened this pull request" in body
+    assert "${{ github.server_url }}/${{ github.repository }}/actions/runs/${{ github.run_id }}. " in body
 
 
 def test_job_with_write_permissions_runs_no_code() -> None:
     """The job with write permissions installs nothing and runs no project code; the other job has read access only."""
     scripts = "\n".join(step.get("run", "") for step in JOBS["propose"]["steps"])
 
-    assert {"contents": "read"} == JOBS["harvest"]["permissions"]
+    assert {"contents": "read", "pull-requests": "read"} == JOBS["harvest"]["permissions"]
+    assert [SKIP] == [it.get("name") for it in JOBS["harvest"]["steps"] if "GH_TOKEN" in it.get("env", {})]
     assert {"contents": "write", "pull-requests": "write"} == JOBS["propose"]["permissions"]
     assert not {"python", "pip", "uv", "bash"} & set(scripts.split())

@@ -15,7 +15,10 @@ from types import ModuleType
 import msgspec
 import onnx
 import pytest
+from packaging.version import Version
 
+from onnxgate.project.lock.npm import NpmClient
+from onnxgate.project.lock.types import NpmPackage
 from onnxgate.support import harvest as joining
 from onnxgate.support.harvest import BuildDump
 from onnxgate.support.operators import (
@@ -62,6 +65,25 @@ ADD = Operator(
     ),
     (KERNEL,),
 )
+
+
+def test_only_web_releases_with_a_known_counterpart_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data of ONNX Runtime Web follows from that of ONNX Runtime, which may be harvested later."""
+    published = ["1.31.0", "1.32.0", "1.99.0"]
+    pool = {
+        f"{name}=={release}": NpmPackage(name=name, version=release, integrity=f"sha512-{'A' * 86}==")
+        for name in ("onnxruntime-web", "onnxruntime-common")
+        for release in published
+    }
+    monkeypatch.setattr(NpmClient, "releases", lambda *_: [Version(release) for release in published])
+    monkeypatch.setattr(
+        NpmClient,
+        "needed",
+        lambda _, engine, release: {name: pool[f"{name}=={release}"] for name in (engine, "onnxruntime-common")},
+    )
+
+    assert ["1.31.0", "1.32.0"] == [it.release for it in web.find(())]
+    assert ["1.99.0"] == [it.release for it in web.find(["1.99.0"])]
 
 
 def probe(version: int, value_type: str, *, loads: bool) -> web.ProbeResult:

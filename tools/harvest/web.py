@@ -96,10 +96,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(named: Sequence[str]) -> tuple[WebRelease, ...]:
-    """Return the named releases, or all releases on npm since `OLDEST`, in ascending order."""
+    """Return the named releases, or all releases on npm since `OLDEST` with a table of ONNX Runtime, ascending."""
     npm = NpmResolver(Lock(targets={}))
     requirements = [f"{ENGINE}=={release}" for release in named] or [f"{ENGINE}>={OLDEST}"]
     found = [release for text in requirements for release in npm.find(Requirement(text), "all")]
+    if not named:
+        known = operators.list_known_releases(NATIVE)
+        found = [release for release in found if str(release.version) in known]
     runtimes = [npm.complete(LockedRuntime(engine=ENGINE, release=str(it.version), packages=(it.pin,))) for it in found]
     return tuple(WebRelease(it.release, WorkerSpec.of_runtime(it, npm.packages((it,)))) for it in runtimes)
 

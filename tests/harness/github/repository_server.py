@@ -36,7 +36,8 @@ class RepositoryServer(Server):
                 case "GET", ["git", "commits", sha]:
                     return 200, self._commit(sha)
                 case "GET", ["contents", *file]:
-                    return 200, self._file(query["ref"][0], "/".join(file))
+                    entry = git(self.folder, "ls-tree", "--long", query["ref"][0], "/".join(file))
+                    return (200, self._file(entry)) if entry else MISSING
                 case "GET", ["git", "blobs", sha]:
                     return 200, {"encoding": "base64", "content": base64.encodebytes(self._blob(sha)).decode()}
                 case "POST", ["git", "trees"]:
@@ -88,11 +89,11 @@ class RepositoryServer(Server):
         tree, parents, message = git(self.folder, "show", "--no-patch", "--format=%T%n%P%n%B", sha).split("\n", 2)
         return {"message": message, "tree": {"sha": tree}, "parents": [{"sha": parent} for parent in parents.split()]}
 
-    def _file(self, commit: str, path: str) -> Any:
-        _, kind, sha, name = git(self.folder, "ls-tree", "--long", commit, path).split(None, 3)
+    def _file(self, entry: str) -> Any:
+        _, kind, sha, name = entry.split(None, 3)
         if kind == "tree":
             return []
-        return {"type": "file", "sha": sha, "size": int(name.split()[0]), "path": path}
+        return {"type": "file", "sha": sha, "size": int(name.split()[0])}
 
     def _blob(self, sha: str) -> bytes:
         command = ["git", "-C", str(self.folder), "cat-file", "blob", sha]
