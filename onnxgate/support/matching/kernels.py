@@ -217,9 +217,9 @@ class _Matcher:
         )
 
 
-def _list_data_inputs(node: NodeProto) -> Sequence[str]:
+def _list_data_inputs(node: NodeProto) -> list[str]:
     """Return the inputs of a node, except the second one of CastLike, of which only the type is used."""
-    return node.input[:1] if node.op_type == "CastLike" else node.input
+    return list(node.input[:1] if node.op_type == "CastLike" else node.input)
 
 
 _WITH_TYPED_ATTRIBUTES = frozenset({"TreeEnsemble"})
