@@ -198,7 +198,9 @@ class _Matcher:
                 continue
             users = [user for user in body if node.proto.output[0] in _list_data_inputs(user.proto)]
             maker = makers.get(node.proto.input[0])
-            if maker is not None and all(self._is_widened(near.operation, depth + 1) for near in (maker, *users)):
+            if not users or maker is None:  # it is an output or input of the body, with unknown neighbors
+                continue
+            if all(self._is_widened(near.operation, depth + 1) for near in (maker, *users)):
                 return True
         return False
 
