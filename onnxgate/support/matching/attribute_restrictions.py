@@ -459,7 +459,7 @@ ATTRIBUTE_RESTRICTIONS = (
         since=2,
         domain=_ML_DOMAIN,
     ),
-    ReleaseRestriction(  # the comparison of nodes fails; Source: 25 nodes of 1 to 3 elements, loaded on 34 releases
+    ReleaseRestriction(  # the comparison of nodes fails; Source: 28 models with 0 to 3 strings, loaded on 34 releases
         ("LabelEncoder",),
         _has_single_text,
         "a tensor with a single string as attribute is not supported",
