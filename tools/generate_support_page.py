@@ -18,6 +18,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from onnxgate.commands.support import TYPE_ALIASES
 from onnxgate.core.text import pluralize
 from onnxgate.support import limits, operators, queries
 from onnxgate.support.answers import OperatorSupport, SupportSpan, SupportWay, VersionSupport
@@ -95,7 +96,11 @@ class PageData:
             "spans": self._spans,
             "parameters": self._parameters,
         }
-        data = {**{name: list(values) for name, values in shared.items()}, "engines": self._engines}
+        data = {
+            **{name: list(values) for name, values in shared.items()},
+            "aliases": TYPE_ALIASES,
+            "engines": self._engines,
+        }
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
     def _encode_version(self, path: str, version: VersionSupport, positions: Mapping[str, int]) -> list[Any]:

@@ -105,7 +105,9 @@ function renderLimitChanges(engine, from, to) {
   if (!before || !after) return "";
   const domains = Object.keys({ ...before.opsets, ...after.opsets });
   const changed = domains.filter(
-    (domain) => domain === "ai.onnx" || (domain in engine.operators && before.opsets[domain] !== after.opsets[domain]),
+    (domain) =>
+      domain === "ai.onnx" ||
+      (Object.hasOwn(engine.operators, domain) && before.opsets[domain] !== after.opsets[domain]),
   );
   const rows = [
     ["IR version", before.ir, after.ir],

@@ -16,6 +16,7 @@ const WAYS = {
 const NO_LIMIT = "no limit";
 const data = JSON.parse(document.getElementById("support-data").textContent);
 const sharedSpans = data.spans.map(decodeSpans);
+const typeAliases = new Map(Object.entries(data.aliases));
 const engines = new Map(data.engines.map((engine) => [engine.name, engine]));
 const defaultEngine = data.engines[0];
 for (const engine of data.engines) engine.catalog = listOperators(engine);
@@ -72,6 +73,11 @@ function fillReasons(spans, entry, { version, first }, parameter = "", type = ""
 
 function shortType(type) {
   return type.replace(/\btensor\((\w+)\)/g, "$1").replace(/,\s*/g, ",");
+}
+
+/** Return a type that a person wrote, such as `float32` or `tensor(half)`, as the page spells it. */
+function readType(text) {
+  return shortType(text).replace(/\w+(?!\w|\()/g, (word) => typeAliases.get(word.toLowerCase()) ?? word);
 }
 
 function findLimits(engine, release) {

@@ -61,7 +61,7 @@ function readAddress(hash) {
   if (engines.has(parts[0])) engine = engines.get(parts.shift());
   const [view = "", ...rest] = parts;
   if (view === "compare" || view === "export") return { engine, view, releases: rest.filter(Boolean) };
-  if (view === "" || view in engine.operators) return { engine, view: "operators", domain: view };
+  if (view === "" || Object.hasOwn(engine.operators, view)) return { engine, view: "operators", domain: view };
   return { engine, view: "operators", path: view, rest: rest.filter(Boolean) };
 }
 

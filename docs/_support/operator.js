@@ -46,7 +46,7 @@ function readChoice(engine, entry, versions, rest) {
   }
   if (!shown) [shown, opset] = [newest, newest.first];
   const types = new Set(shown.parameters.flatMap(({ groups }) => groups.flatMap((group) => group.types)));
-  let type = shortType(rest.slice(hasOpset ? 1 : 0).join("/"));
+  let type = readType(rest.slice(hasOpset ? 1 : 0).join("/"));
   if (type && !types.has(type)) {
     const near = [...types].filter((name) => editDistance(name, type.toLowerCase(), 2) <= 2);
     const links = near.map((name) => [name, writeAddress(engine, entry.path, opset, name)]);

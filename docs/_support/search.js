@@ -58,7 +58,7 @@ function readQuery(text) {
   const [key = "", ...words] = text.trim().split(/[\s/]+/);
   const opset = words.find((word) => /^\d+$/.test(word));
   const type = words.find((word) => /^[a-z]/i.test(word) && word !== "opset");
-  return { key: key.toLowerCase().replace(/^ai\.onnx\.(?=[^.]+$)(?!ml$)/, ""), opset, type: type && shortType(type) };
+  return { key: key.toLowerCase().replace(/^ai\.onnx\.(?=[^.]+$)(?!ml$)/, ""), opset, type: type && readType(type) };
 }
 
 const input = document.getElementById("search-input");

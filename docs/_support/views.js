@@ -16,9 +16,8 @@ function announce(text) {
 
 function showMessage(text, links = []) {
   const message = document.getElementById("message");
-  message.replaceChildren(
-    element("p", {}, text, links.length ? " " : "", ...joinLinks(links), text.endsWith("Did you mean") ? "?" : ""),
-  );
+  const end = text.endsWith("Did you mean") ? "?" : ".";
+  message.replaceChildren(element("p", {}, text, ...(links.length ? [" ", ...joinLinks(links), end] : [])));
   message.hidden = false;
 }
 
@@ -52,7 +51,9 @@ function render() {
   const same = before.view === view && before.path === path;
   if (!entry && view === "operators" && before.entry) {
     scrollTo(0, indexPosition);
-    document.querySelector(`#index a[href="#${before.entry.path}"]`)?.focus({ preventScroll: true });
+    const address = writeAddress(before.engine, before.entry.path);
+    const link = [...document.querySelectorAll("#index a")].find((it) => it.hash === address);
+    link?.focus({ preventScroll: true });
   } else if (focusHeading || (!same && before.view !== undefined && state.heading)) {
     state.heading?.focus({ preventScroll: true });
     if (innerWidth < 640 && state.heading) state.heading.scrollIntoView();
@@ -80,7 +81,7 @@ function renderIndex(engine) {
     return element(
       "section",
       {},
-      element("h3", {}, domain, " ", element("span", { class: "quiet" }, count)),
+      element("h3", { id: domain }, domain, " ", element("span", { class: "quiet" }, count)),
       element(
         "ul",
         {},

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import msgspec
 
-from onnxgate.api.errors import ArgumentError, raise_argument_errors
+from onnxgate.api.errors import ArgumentError, raise_argument_errors, require_type
 from onnxgate.support.answers import OperatorSupport, SupportSpan, VersionSupport
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DEFAULT_DOMAIN = "ai.onnx"
 
@@ -21,7 +18,7 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
     engine: str  # name of the engine, such as "onnxruntime"
     domain: str  # "ai.onnx" for the default domain
     operator: str  # name of the operator
-    releases: tuple[str, ...]  # the releases that were asked about, in ascending order
+    releases: tuple[str, ...]  # the releases that match the requirement, in ascending order
     spans: tuple[SupportSpan, ...]  # how these releases run the operator at their best opset; ascending
     versions: tuple[VersionSupport, ...]  # support of each version of the operator, and of each type; ascending
     summary: str  # the answer as a sentence
@@ -89,13 +86,22 @@ def support(
 
     Raises:
         ArgumentError: a name, opset or requirement is not known, or the table of the engine contains no operators.
+        TypeError: an argument has another type.
     """
     from onnxgate.commands.support import answer_about_operator
     from onnxgate.formats.operator_support import Scope, find_best_spans
     from onnxgate.support.limits import list_table_engines
 
-    label = operator if domain is None else f"{domain or DEFAULT_DOMAIN}.{operator}"
+    for name, value in (("operator", operator), ("requirement", requirement)):
+        require_type(name, value, str)
+    require_type("types", types, str, Mapping)
+    require_type("opset", 0 if opset is None else opset, int)
+    require_type("domain", "" if domain is None else domain, str)
+    prefix = "" if domain is None else f"{domain or DEFAULT_DOMAIN}."
+    label = prefix + operator.removeprefix(prefix)
     named = {"": types} if isinstance(types, str) else types
+    for parameter, kind in named.items():
+        require_type(f"types[{parameter!r}]", kind, str)
     pairs = [f"{parameter}={kind}".removeprefix("=") for parameter, kind in named.items() if kind]
     is_engine = requirement in list_table_engines()
     with raise_argument_errors():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
 
-from onnxgate.api.errors import ArgumentError, raise_argument_errors
+from onnxgate.api.errors import ArgumentError, raise_argument_errors, require_type
 from onnxgate.core.matrix import Predicted, Reason, render_reason
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def predict(model: str | os.PathLike[str] | ModelProto, requirement: str = "onnx
         ArgumentError: the requirement is invalid, no known release matches it, or the `ModelProto` has external data or
             cannot be serialized.
         OSError: there is no such file.
+        TypeError: an argument has another type, for example None as requirement.
     """
     from onnxgate.commands.matrix_prediction import predict_matrix
     from onnxgate.gate import pipeline
@@ -90,7 +91,7 @@ def assert_supported(model: str | os.PathLike[str] | ModelProto, requirement: st
 
     Raises:
         AssertionError: a release refuses the model, a prediction is not possible, or the model is invalid.
-        ArgumentError, OSError: as for `predict`.
+        ArgumentError, OSError, TypeError: as for `predict`.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     if text := _describe_problems(model, requirement):
@@ -121,7 +122,10 @@ def _open_request(model: str | os.PathLike[str] | ModelProto, requirement: str) 
     A `ModelProto` is written to a temporary file, so that its predictions are those of the saved model: they depend on
     weights, of which the reader selects the ones that matter.
     """
+    require_type("requirement", requirement, str)
     if isinstance(model, (str, os.PathLike)):
+        if not os.fspath(model):  # `Path` replaces it by the working directory
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), model)
         path = Path(model)
         path.stat()
         if path.is_dir():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onnxgate.api.errors import ArgumentError, raise_argument_errors
+from onnxgate.api.errors import ArgumentError, raise_argument_errors, require_type
 
 if TYPE_CHECKING:
     from onnxgate.support.answers import NewestVersions
@@ -20,6 +20,7 @@ def newest_opset(requirement: str, *, domain: str = "ai.onnx") -> int:
         ArgumentError: the requirement is invalid, no known release matches it, or the opset of the domain is not
             limited.
     """
+    require_type("domain", domain, str)
     opset = _find_newest_versions(requirement).opsets.get(domain or "ai.onnx")
     if opset is None:
         raise ArgumentError(f"`{requirement}` does not limit the opset of the domain `{domain}`")
@@ -43,6 +44,7 @@ def _find_newest_versions(requirement: str) -> NewestVersions:
     from onnxgate.commands.known_releases import find_known_releases
     from onnxgate.support.queries import find_newest_versions
 
+    require_type("requirement", requirement, str)
     with raise_argument_errors():
         engine, releases = find_known_releases(requirement)
     return find_newest_versions(releases, engine)

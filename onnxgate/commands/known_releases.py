@@ -28,6 +28,10 @@ def find_known_releases(requirement: str | None) -> tuple[str, tuple[str, ...]]:
     except InvalidRequirement as error:
         hint = "for example `onnxruntime>=1.18,<1.32`"
         raise UsageError(f"`{requirement}` is not a valid requirement", hint=hint) from error
+    if parsed.url or parsed.marker or parsed.extras:
+        part = "a URL" if parsed.url else "a marker" if parsed.marker else "an extra"
+        hint = f"for example `{parsed.name}{parsed.specifier or '>=1.18'}`"
+        raise UsageError(f"`{requirement}` contains {part}, which selects no releases", hint=hint)
     engine, engines = canonicalize_name(parsed.name), limits.list_table_engines()
     if engine not in engines:
         message = f"onnxgate has no support data for `{parsed.name}`"

@@ -28,7 +28,7 @@ from onnxgate.support.matching.kernels import CPU_PROVIDER
 from onnxgate.support.operators import get_implementation, list_known_releases, load_shipped_table
 from onnxgate.support.queries import describe_operator, find_newest_versions, list_operators
 
-_ALIASES = {
+TYPE_ALIASES = {
     "float32": "float",
     "fp32": "float",
     "float64": "double",
@@ -257,10 +257,10 @@ def _parse_type(spelled: str) -> str:
     if text.startswith(("map(", "sparse_tensor(")):
         return text
     element = text.removeprefix("tensor(").removesuffix(")") if text.startswith("tensor(") else text
-    element = _ALIASES.get(element.lower(), element)
+    element = TYPE_ALIASES.get(element.lower(), element)
     if element not in names:
         raise UsageError(
-            f"unknown type `{spelled}`{suggest_spelling(element, (*names, *_ALIASES))}",
+            f"unknown type `{spelled}`{suggest_spelling(element, (*names, *TYPE_ALIASES))}",
             hint=f"types: {', '.join(names)}",
         )
     return f"tensor({element})"

@@ -29,7 +29,7 @@ class TypeSupport(msgspec.Struct, frozen=True, omit_defaults=True):
 
     parameter: str  # name of the constraint (`T`), or of an input or output if no type of the operator varies
     type: str  # as in ONNX schemas: "tensor(float16)"
-    spans: tuple[SupportSpan, ...]  # ascending; together they cover all known releases
+    spans: tuple[SupportSpan, ...]  # ascending; together they cover all releases of the answer
 
 
 class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,7 +42,7 @@ class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
 
     version: int  # opset in which this version was added
     first_opset: int  # first opset to which this value applies
-    last_opset: int | None  # last one; None: no newer version is known
+    last_opset: int | None  # last one, unless no newer version is known
     deprecated: bool  # whether this version is deprecated
     spans: tuple[SupportSpan, ...]  # the best way of any type, by release
     types: tuple[TypeSupport, ...]  # by type parameter
@@ -50,7 +50,7 @@ class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Support of one operator on all known releases of an engine."""
+    """Support of one operator by the releases of an engine that the question is about."""
 
     engine: str  # inference engine
     domain: str  # domain of the operator; "ai.onnx" for the default domain

@@ -129,6 +129,29 @@ def test_unknown_names(operator: str, options: Mapping[str, Any], message: str) 
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("operator", "options", "message"),
+    [
+        (5, {}, "`operator` must be `str`, got `int`"),
+        ("Gelu", {"opset": "20"}, "`opset` must be `int`, got `str`"),
+        ("Gelu", {"opset": True}, "`opset` must be `int`, got `bool`"),
+        ("Gelu", {"types": ["float16"]}, "`types` must be `str` or `Mapping`, got `list`"),
+        ("Gelu", {"types": {"T": None}}, r"`types\['T'\]` must be `str`, got `NoneType`"),
+        ("Gelu", {"domain": 1}, "`domain` must be `str`, got `int`"),
+        ("Gelu", {"requirement": None}, "`requirement` must be `str`, got `NoneType`"),
+    ],
+)
+def test_arguments_of_other_types(operator: Any, options: Mapping[str, Any], message: str) -> None:
+    """The error names the argument."""
+    with pytest.raises(TypeError, match=message):
+        support(operator, **options)
+
+
+def test_a_domain_that_the_name_contains() -> None:
+    """The domain may be repeated."""
+    assert support("com.microsoft.Gelu", domain="com.microsoft").domain == "com.microsoft"
+
+
 def test_the_opset_of_another_domain() -> None:
     """Without a domain, the opset is that of `ai.onnx`, in which most models have their operators."""
     of_default, of_domain = support("LabelEncoder", opset=20), support("LabelEncoder", domain="ai.onnx.ml", opset=3)

@@ -137,6 +137,9 @@ def test_a_message_above_the_limit_of_protobuf() -> None:
         ("", "`` is not a valid requirement; for example"),
         ("1.18", "`1.18` is not a valid requirement; did you mean `onnxruntime==1.18.*`?"),
         ("onnxruntime>>1", "`onnxruntime>>1` is not a valid requirement; for example"),
+        ("onnxruntime @ https://example.org/x.whl", "contains a URL, which selects no releases; for example"),
+        ("onnxruntime>=1.18; python_version<'3'", "contains a marker, which selects no releases; for example"),
+        ("onnxruntime[extra]>=1.18", "contains an extra, which selects no releases; for example `onnxruntime>=1.18`"),
         ("onnxruntim>=1.18", "no support data for `onnxruntim`; did you mean `onnxruntime>=1.18`?"),
         ("tensorflow", "no support data for `tensorflow`; engines with support data: `onnxruntime`"),
         ("onnxruntime>=9", "no known release matches `onnxruntime>=9`; onnxgate "),
@@ -162,6 +165,22 @@ def test_a_missing_file(folder: Path) -> None:
         predict(parse().graph)  # type: ignore[arg-type]
 
     assert str(raised.value.filename) == "model.onnx"
+
+
+@pytest.mark.parametrize("function", [predict, assert_supported])
+@pytest.mark.parametrize("requirement", [None, 5, True])
+def test_a_requirement_of_another_type(folder: Path, function: Any, requirement: Any) -> None:
+    """An unset variable is not a requirement; a test must not pass because of it."""
+    write(folder / "m.onnx", parse(EQUAL))
+
+    with pytest.raises(TypeError, match="`requirement` must be `str`, got `"):
+        function("m.onnx", requirement)
+
+
+def test_an_empty_path(folder: Path) -> None:
+    """An empty path is not the working directory."""
+    with pytest.raises(FileNotFoundError):
+        predict("")
 
 
 def test_no_side_effects(folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

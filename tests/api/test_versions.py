@@ -43,3 +43,11 @@ def test_questions_without_an_answer(requirement: str, domain: str, message: str
     """There is no number that stands for "unlimited" or "unknown"."""
     with pytest.raises(ArgumentError, match=message):
         newest_opset(requirement, domain=domain)
+
+
+def test_arguments_of_other_types() -> None:
+    """The error names the argument."""
+    with pytest.raises(TypeError, match="`requirement` must be `str`, got `NoneType`"):
+        newest_ir_version(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="`domain` must be `str`, got `int`"):
+        newest_opset("onnxruntime", domain=1)  # type: ignore[arg-type]

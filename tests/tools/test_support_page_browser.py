@@ -288,6 +288,7 @@ def test_escape_closes_the_suggestions(page: Page) -> None:
         ("ai.onnx.Relu", "#Relu"),
         ("microsoft.matmuln", "#com.microsoft.MatMulNBits"),
         ("Cast tensor(float16)", "#Cast/28/float16"),
+        ("cast 21 fp16", "#Cast/21/float16"),
         ("convolution", ""),
     ],
 )
@@ -352,8 +353,12 @@ def test_all_controls_are_reached_in_order(page: Page) -> None:
     ("address", "message"),
     [
         ("#Gleu/20", "ONNX Runtime has no operator Gleu in any known release. Did you mean Gelu, com.microsoft.Gelu?"),
+        *(
+            (f"#{name}", f"ONNX Runtime has no operator {name} in any known release. All operators are listed below.")
+            for name in ("constructor", "toString", "__proto__")
+        ),
         ("#Xyzzy", "ONNX Runtime has no operator Xyzzy in any known release. All operators are listed below."),
-        ("#Gelu/7", "Gelu does not exist in opset 7 of ai.onnx. It exists since opset 20"),
+        ("#Gelu/7", "Gelu does not exist in opset 7 of ai.onnx. It exists since opset 20."),
         ("#Gelu/99", "Opset 99 of ai.onnx is not known. The newest known opset is 28."),
         ("#Gelu/20/flaot16", "Gelu 20 has no type flaot16. Did you mean float16, bfloat16?"),
         ("#Gelu/20/string", "Gelu 20 has no type string. Its types are listed below."),
@@ -371,6 +376,23 @@ def test_unknown_addresses_are_explained(page: Page, address: str, message: str)
     page.wait()
 
     assert page.text("#message") == message
+
+
+@pytest.mark.parametrize("alias", ["fp16", "half", "Half", "tensor(fp16)", "FP16"])
+def test_types_may_have_the_names_that_the_command_accepts(page: Page, alias: str) -> None:
+    """A link may use the name of a type in another library."""
+    (expected, found) = page.read("#Gelu/20/float16", f"#Gelu/20/{alias}")
+
+    assert found["answers"]
+    assert expected == found
+
+
+def test_nested_types_may_have_the_names_that_the_command_accepts(page: Page) -> None:
+    """The names apply inside of sequences, too."""
+    (expected, found) = page.read("#SequenceLength/11/seq(float)", "#SequenceLength/11/seq(fp32)")
+
+    assert found["answers"]
+    assert expected == found
 
 
 def test_comparison_lists_the_differences(page: Page) -> None:
@@ -560,6 +582,17 @@ def test_each_view_works_for_another_engine(two_engines: Page, address: str, sel
 
     assert " ".join(two_engines.text(selector).split()).startswith(text)
     assert two_engines.browser.named("Runtime.exceptionThrown") == []
+
+
+def test_focus_returns_to_the_operator_of_another_engine(two_engines: Page) -> None:
+    """Back in the list, the focus is on the operator that was shown."""
+    two_engines.open("#openvino/Mod")
+    for address in ("#openvino", "#openvino/Mod", "#openvino/ai.onnx"):
+        two_engines.browser.evaluate(f"location.hash = {json.dumps(address)}")
+        two_engines.wait()
+
+    assert two_engines.focused() == "Mod"
+    assert two_engines.texts("#index-list h3[id]") == ["ai.onnx 2 operators"]
 
 
 def test_parameters_with_own_reasons_have_own_answers(two_engines: Page) -> None:

@@ -15,7 +15,7 @@ from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.matching.operations import Operation
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto
+    from onnx import AttributeProto, TensorProto
 
 
 class LongList(msgspec.Struct, frozen=True):
@@ -159,6 +159,12 @@ def _maps_other_keys(values: AttributeValues) -> bool:
     return len(keys) == len(targets) == 1 and keys != targets
 
 
+def _has_single_text(values: AttributeValues) -> bool:
+    """Return whether a tensor among the attributes of a LabelEncoder contains exactly one string."""
+    tensors = (values.get(f"{role}_tensor") for role in ("keys", "values", "default"))
+    return any(isinstance(texts, tuple) and len(texts) == 1 for texts in tensors)
+
+
 def _count_ngrams_wrongly(values: AttributeValues) -> bool:
     shortest, longest = number_of(values, "min_gram_length", 1), number_of(values, "max_gram_length", 1)
     counts = values.get("ngram_counts")
@@ -184,6 +190,12 @@ def is_release_within(release: str, first: str, last: str) -> bool:
     return (not first or version >= version_sort_key(first)) and (not last or version <= version_sort_key(last))
 
 
+def _read_texts(tensor: TensorProto) -> AttributeValue:
+    """Return the elements of a tensor of strings; None if it has another type."""
+    is_text = tensor.data_type == tensor.STRING
+    return tuple(text.decode(errors="replace") for text in tensor.string_data) if is_text else None
+
+
 _READERS: Mapping[str, Callable[[AttributeProto], AttributeValue]] = {
     "INT": lambda proto: int(proto.i),
     "FLOAT": lambda proto: float(proto.f),
@@ -191,6 +203,7 @@ _READERS: Mapping[str, Callable[[AttributeProto], AttributeValue]] = {
     "INTS": lambda proto: tuple(proto.ints),
     "FLOATS": lambda proto: tuple(proto.floats),
     "STRINGS": lambda proto: tuple(text.decode(errors="replace") for text in proto.strings),
+    "TENSOR": lambda proto: _read_texts(proto.t),
 }
 """Functions that read the value of an attribute, by its kind."""
 
@@ -444,6 +457,16 @@ ATTRIBUTE_RESTRICTIONS = (
         "keys and values must have the same length",
         attribute="keys",
         since=2,
+        domain=_ML_DOMAIN,
+    ),
+    ReleaseRestriction(  # the comparison of nodes fails; Source: 28 models with 0 to 3 strings, loaded on 34 releases
+        ("LabelEncoder",),
+        _has_single_text,
+        "a tensor with a single string as attribute is not supported",
+        first="1.25.0",
+        last="1.26.0",
+        attribute="default_tensor",
+        since=4,
         domain=_ML_DOMAIN,
     ),
     ReleaseRestriction(

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits, accepts_ir_version
+from onnxgate.support.matching.attribute_restrictions import is_release_within
 from onnxgate.support.matching.function_bodies import expand_function
 from onnxgate.support.matching.node_checks import find_constrained_type, find_schema_violation
 from onnxgate.support.matching.operations import (
@@ -67,6 +68,8 @@ WEB_ENGINE = "onnxruntime-web"
 Source: StringNormalizer with existing and invented locales, loaded on 1.20.1, 1.24.3 and 1.30.0.
 """
 _MAX_BODY_DEPTH = 16
+_LAST_WITH_WIDENED_CASTS = "1.30.0"
+"""Last release that does not change the attribute `to` of a cast if it replaces float16 by float."""
 FIRST_CAST_OPSET = 6
 
 
@@ -173,7 +176,52 @@ class _Matcher:
                 return replace(answer, rule="missing-kernel", problem=problem, about=about)
             if isinstance(answer, str):
                 result = result or answer
+        if self._widens_redundant_cast(expanded, depth):
+            problem = f"`{name}` has no kernel for its types, and its function body casts float16 to float16"
+            return SupportGap("missing-kernel", problem, "fails to replace float16 in this body", "redundant cast")
         return result
+
+    def _widens_redundant_cast(self, body: Sequence[TypedNode], depth: int) -> bool:
+        """Return whether a function body has a cast of float16 to itself that the release replaces by an invalid cast.
+
+        If no neighbor of a node has a kernel for float16, the CPU provider replaces float16 by float at the node, too.
+        The attribute of the cast keeps naming float16, so the model does not load.
+        Source: Attention of float16 with 6 types of masks and 8 combinations of attributes, loaded on 15 releases from
+        1.23.0 to 1.32.0; 36 other operators, most of which have function bodies, on 7 releases from 1.16.3 to 1.30.0.
+        """
+        if self._providers != {CPU_PROVIDER} or not is_release_within(self._on.release, "", _LAST_WITH_WIDENED_CASTS):
+            return False
+        makers = {output: node for node in body for output in node.proto.output}
+        for node in body:
+            operation = node.operation
+            if operation.name != "Cast" or not operation.inputs == operation.outputs == (FLOAT16,):
+                continue
+            users = [user for user in body if node.proto.output[0] in _list_data_inputs(user.proto)]
+            maker = makers.get(node.proto.input[0])
+            if not users or maker is None:  # it is an output or input of the body, with unknown neighbors
+                continue
+            if all(self._is_widened(near.operation, depth + 1) for near in (maker, *users)):
+                return True
+        return False
+
+    def _is_widened(self, operation: Operation, depth: int) -> bool:
+        """Return whether float16 is replaced by float at a node, or at all nodes of its function body."""
+        answer = self.answer(operation, depth)
+        if answer != _BY_FUNCTION:
+            return answer == _BY_CAST
+        operator = self._on.operator(operation.domain, operation.name)
+        schema = operator.schema(operation.version) if operator else None
+        body = expand_function(operation, schema, self._on) if schema and depth < _MAX_BODY_DEPTH else None
+        return isinstance(body, tuple) and all(
+            self._is_widened(node.operation, depth + 1)
+            for node in body
+            if FLOAT16 in (*node.operation.inputs, *node.operation.outputs)
+        )
+
+
+def _list_data_inputs(node: NodeProto) -> list[str]:
+    """Return the inputs of a node, except the second one of CastLike, of which only the type is used."""
+    return list(node.input[:1] if node.op_type == "CastLike" else node.input)
 
 
 _WITH_TYPED_ATTRIBUTES = frozenset({"TreeEnsemble"})

@@ -200,3 +200,34 @@ def test_mask_of_attention(release: str, attributes: str, expected: str) -> None
     model = node(24, f"{types}, double[4, 8] mask", "float[2, 3, 4, 8] y", call)
 
     assert expected == prediction(model, release).verdict
+
+
+@pytest.mark.parametrize(
+    ("release", "mask", "attributes", "expected"),
+    [
+        ("1.23.2", "float", "", "refused"),
+        ("1.29.0", "float", "", "refused"),
+        ("1.30.0", "float", "", "refused"),
+        ("1.31.0", "float", "", "loads"),
+        ("1.30.0", "int64", "", "refused"),
+        ("1.30.0", "bool", "", "loads"),
+        ("1.30.0", "float16", "", "loads"),
+        ("1.29.0", "float", "<softmax_precision = 1>", "loads"),
+        ("1.30.0", "float", "<softmax_precision = 1>", "refused"),
+    ],
+)
+def test_casts_of_float16_in_a_function_body(release: str, mask: str, attributes: str, expected: str) -> None:
+    """A cast to the same type fails if no neighbor has a kernel for float16; 1.29.0 has one for MatMul."""
+    types = ", ".join(f"float16[2, 3, {size}, 8] {name}" for name, size in (("q", 4), ("k", 8), ("v", 8)))
+    call = f"y = Attention {attributes} (q, k, v, mask)"
+    model = node(23, f"{types}, {mask}[4, 8] mask", "float16[2, 3, 4, 8] y", call)
+
+    assert expected == prediction(model, release).verdict
+
+
+def test_casts_of_float16_between_kernels() -> None:
+    """GroupNormalization casts float16 to itself too, but next to a Reshape, which has a kernel for float16."""
+    call = "y = GroupNormalization <num_groups = 2, stash_type = 10> (x, s, s)"
+    model = node(21, "float16[2, 4, 3] x, float16[4] s", "float16[2, 4, 3] y", call)
+
+    assert prediction(model, "1.30.0").verdict == "loads"

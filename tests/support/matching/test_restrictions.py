@@ -568,3 +568,30 @@ def test_a_squeeze_without_outputs_is_judged() -> None:
     (node,) = infer_model_types(ModelView(model)).nodes
 
     assert () == node.operation.outputs
+
+
+SINGLE_TEXTS = (
+    ("string", "int64", 'keys_tensor: tensor = string[1] {"a"}, values_int64s = [1]'),
+    ("int64", "string", 'keys_int64s = [1], values_tensor: tensor = string[1] {"a"}'),
+    ("int64", "string", 'keys_int64s = [1, 2], values_strings = ["a", "b"], default_tensor: tensor = string[1] {"c"}'),
+)
+TEXTS = ("string", "int64", 'keys_tensor: tensor = string[2] {"a", "b"}, values_int64s = [1, 2]')
+
+
+@pytest.mark.parametrize(
+    ("encoder", "release", "expected"),
+    [
+        *((encoder, "1.24.4", "loads") for encoder in SINGLE_TEXTS),
+        *((encoder, "1.25.0", "refused") for encoder in SINGLE_TEXTS),
+        *((encoder, "1.26.0", "refused") for encoder in SINGLE_TEXTS),
+        *((encoder, "1.27.0", "loads") for encoder in SINGLE_TEXTS),
+        (TEXTS, "1.26.0", "loads"),
+    ],
+)
+def test_single_string_of_a_label_encoder(encoder: tuple[str, str, str], release: str, expected: str) -> None:
+    """Some releases fail if an attribute is a tensor with a single string, because they compare such nodes."""
+    takes, returns, values = encoder
+    header = '<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 4]>'
+    model = f"{header} g ({takes}[2] x) => ({returns}[2] y) {{ y = ai.onnx.ml.LabelEncoder <{values}> (x) }}"
+
+    assert expected == prediction(model, release).verdict
