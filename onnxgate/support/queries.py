@@ -27,7 +27,7 @@ from onnxgate.support.matching.kernels import (
     find_implementation,
 )
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
-from onnxgate.support.minimal_nodes import list_operations
+from onnxgate.support.minimal_nodes import is_chosen_by_attribute, list_operations
 from onnxgate.support.operators import (
     Implementation,
     Operator,
@@ -133,7 +133,10 @@ class _OperatorQuery:
         """Yield the support of one version; opsets with the same answers share a value."""
         schemas = [schema for it in self._operators if (schema := _find_schema(it, since)) is not None]
         parameters = _list_types(schemas)
-        fixed = {name or self._find_parameter(parameters, wanted): wanted for name, wanted in self._types.items()}
+        fixed = {name: wanted for name, wanted in self._types.items() if name}
+        if "" in self._types:  # a type without a name is about a parameter that no other type names
+            others = {name: types for name, types in parameters.items() if name not in fixed}
+            fixed[self._find_parameter(others, self._types[""])] = self._types[""]
         if not fixed.keys() <= parameters.keys():
             return
         parameters |= {name: [value_type] for name, value_type in fixed.items()}
@@ -143,7 +146,7 @@ class _OperatorQuery:
         for opset in opsets:
             answers = {
                 (parameter, value_type): [
-                    self._answer(index, since, opset, parameter, {**fixed, parameter: value_type})
+                    self._answer(index, schemas[-1], opset, parameter, {**fixed, parameter: value_type})
                     for index in range(len(self._releases))
                 ]
                 for parameter, types in parameters.items()
@@ -210,23 +213,39 @@ class _OperatorQuery:
             return f"opset {opset} requires ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
         return f"opset {opset} is too new"
 
-    def _answer(self, index: int, since: int, opset: int, parameter: str, types: Mapping[str, str]) -> _Answer:
-        """Return how a release runs a version of the operator with these types, at an opset."""
+    def _answer(self, index: int, reference: Schema, opset: int, parameter: str, types: Mapping[str, str]) -> _Answer:
+        """Return how a release runs the operator with these types, at an opset.
+
+        `reference` is the newest schema of the version that models with this opset use, with the names of `types`.
+        """
         refusal = self._explain_opset(self._limits[index], opset)
         if refusal:
             return _Answer("none", refusal)
-        operator, name = self._operators[index], f"`{self._name}({since})`"
-        schema = _find_schema(operator, since)
+        operator = self._operators[index]
+        schema = operator.schema(opset) if operator else None
         if schema is None or operator is None:
-            return _Answer("none", f"{name} does not exist")
-        for fixed, wanted in types.items():
-            if wanted not in schema.constraints.get(fixed, (wanted,)):
-                return _Answer("none", f"{name} does not accept `{wanted}` for `{fixed}`")
+            return _Answer("none", f"`{self._name}({reference.since})` does not exist")
+        name = f"`{self._name}({schema.since})`"
+        translated: dict[str, str] = {}
+        invalid = ""
+        for wanted_name, wanted in types.items():
+            own_names = _translate_parameter(wanted_name, reference, schema)
+            if not own_names:
+                return _Answer("none", f"{name} has no type parameter `{wanted_name}`")
+            for own in own_names:
+                if translated.setdefault(own, wanted) != wanted:
+                    return _Answer("none", f"{name} cannot have these types together")
+                if wanted in _list_accepted(schema, own):
+                    continue
+                if not is_chosen_by_attribute(schema, own):
+                    return _Answer("none", f"{name} does not accept `{wanted}` for `{own}`")
+                invalid = f"{name} must not return `{wanted}`, but the release may not check this"
         failed: list[_Answer] = []
-        for operation in list_operations(operator, since, opset, parameter, tuple(types.items())):
+        about = next(iter(_translate_parameter(parameter, reference, schema)))
+        for operation in list_operations(operator, schema.since, opset, about, tuple(translated.items())):
             answer = self._match(self._implementations[index], schema, operation)
             if answer.way not in ("none", "unknown"):
-                return answer
+                return _Answer("unknown", invalid) if invalid else answer
             failed.append(answer)
         return _find_best(failed) if failed else _Answer("none", f"{name} cannot have these types together")
 
@@ -280,6 +299,29 @@ def _list_reference_schemas(domain: str, name: str) -> tuple[Schema, ...]:
 
 def _find_schema(operator: Operator | None, since: int) -> Schema | None:
     return next((schema for schema in (operator.schemas if operator else ()) if schema.since == since), None)
+
+
+def _translate_parameter(name: str, reference: Schema, schema: Schema) -> tuple[str, ...]:
+    """Return the type parameters of a schema for the arguments that have the parameter `name` in another schema.
+
+    Releases can have different schemas of one version: newer ones may have more type parameters, or more arguments.
+    """
+    if name in {formal.type for formal in (*schema.inputs, *schema.outputs)}:
+        return (name,)
+    sides = ((reference.inputs, schema.inputs), (reference.outputs, schema.outputs))
+    pairs = [
+        (theirs, own) for formals, known in sides for theirs in formals for own in known if theirs.name == own.name
+    ]
+    found = [own for theirs, own in pairs if name in (theirs.type, theirs.name)]
+    return tuple(dict.fromkeys(own.type if own.type in schema.constraints else own.name for own in found))
+
+
+def _list_accepted(schema: Schema, parameter: str) -> frozenset[str]:
+    """Return the types that a schema allows for a type parameter, or for an argument whose type never varies."""
+    if parameter in schema.constraints:
+        return schema.constraints[parameter]
+    formals = [it for it in (*schema.inputs, *schema.outputs) if it.name == parameter]
+    return frozenset().union(*(schema.types_of(it) for it in formals))
 
 
 def _list_types(schemas: Sequence[Schema]) -> dict[str, list[str]]:
