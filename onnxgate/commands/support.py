@@ -249,21 +249,27 @@ def _parse_types(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _parse_type(spelled: str) -> str:
+    """Return a type as in schemas, such as `tensor(float16)` for `half`."""
+    text = spelled.strip()
+    kind, _, inner = text.removesuffix(")").partition("(")
+    if not text.endswith(")") or kind not in ("seq", "optional", "map", "sparse_tensor"):
+        return f"tensor({_parse_element(text)})"
+    if kind == "map":
+        key, _, value = inner.partition(",")
+        return f"map({_parse_element(key)},{_parse_type(value)})"
+    return f"{kind}({_parse_element(inner) if kind == 'sparse_tensor' else _parse_type(inner)})"
+
+
+def _parse_element(spelled: str) -> str:
     names = [element.name for element in ELEMENT_TYPES.values()]
     text = spelled.strip()
-    if text.startswith(("seq(", "optional(")) and text.endswith(")"):
-        kind, _, inner = text.partition("(")
-        return f"{kind}({_parse_type(inner[:-1])})"
-    if text.startswith(("map(", "sparse_tensor(")):
-        return text
     element = text.removeprefix("tensor(").removesuffix(")") if text.startswith("tensor(") else text
-    element = _ALIASES.get(element.lower(), element)
+    element = _ALIASES.get(element.lower(), element.lower())
     if element not in names:
         raise UsageError(
-            f"unknown type `{spelled}`{suggest_spelling(element, (*names, *_ALIASES))}",
-            hint=f"types: {', '.join(names)}",
+            f"unknown type `{text}`{suggest_spelling(element, (*names, *_ALIASES))}", hint=f"types: {', '.join(names)}"
         )
-    return f"tensor({element})"
+    return element
 
 
 def _explain_missing_version(
@@ -275,6 +281,9 @@ def _explain_missing_version(
         raise UsageError(f"`{label}` does not exist in opset {opset}", hint=f"it exists since opset {first}")
     parameters = list(dict.fromkeys(it.parameter for row in found for version in row.versions for it in version.types))
     wrong = next((it for it in types if it and it not in parameters), "")
+    if not wrong and "" in types:
+        named = join_quoted([it for it in types if it])
+        raise UsageError(f"`{label}` has no type parameter besides {named}", hint="omit the type without a parameter")
     near = suggest_spelling(wrong, parameters)
     raise UsageError(
         f"`{label}` has no type parameter `{wrong}`{near}", hint=f"its type parameters: {', '.join(parameters)}"

@@ -144,6 +144,11 @@ def test_json_contains_what_the_answer_rests_on() -> None:
             "name the parameters: `--type T1=float16`",
         ),
         (
+            ("Conv", "--type", "T=float", "--type", "double"),
+            "`Conv` has no type parameter besides `T`",
+            "omit the type without a parameter",
+        ),
+        (
             ("Gelu", "--runtime", "onnxruntime==1.14.1"),
             "the operators of the releases that match `onnxruntime==1.14.1` are not known",
             "kernels are known for onnxruntime 1.16.0–1.32.0",
@@ -171,6 +176,21 @@ def test_unknown_types_and_engines() -> None:
 
     assert (message, status) == ("onnxgate has no support table for `tensorrt`", 2)
     assert (hint or "").startswith("engines with a table: `onnxruntime`")
+
+
+def test_map_types_are_spelled_as_they_are_printed() -> None:
+    """Types that the answer lists are valid for `--type`, also with spaces and with `tensor(...)`."""
+    listed = run("DictVectorizer", *KNOWN).output
+    spellings = ("map(string,int64)", "map(string, int64)", "map(string,tensor(int64))", "map(str,long)")
+    answers = {first_sentence("DictVectorizer", "--type", it, *KNOWN) for it in spellings}
+
+    assert "map(string,int64)" in listed
+    assert [it.split(" by ")[0] for it in answers] == [
+        "`ai.onnx.ml.DictVectorizer` with `T1=map(string,int64)` is supported"
+    ]
+    assert " is supported by " in first_sentence("ZipMap", "--type", "seq(map(int64,float))", *KNOWN)
+    assert error_of("ZipMap", "--type", "map(foo,bar)")[0] == "unknown type `foo`"
+    assert error_of("ZipMap", "--type", "map(seq(int8),float)")[0] == "unknown type `seq(int8)`"
 
 
 def test_kernels_of_other_providers_are_not_known() -> None:
