@@ -265,7 +265,7 @@ class _OperatorQuery:
             return _Answer("unknown", result)
         for condition, changed in _list_removals(operation):
             if isinstance(find_implementation(changed, release), Implemented):
-                return _Answer("folded", condition)
+                return _Answer("unknown", condition)  # the rest of the model decides
         is_general = result.rule == "type-mismatch" and result.detail  # about a type, not about the operator
         return _Answer("none", f"{result.problem}; the release {result.detail}" if is_general else result.problem)
 
@@ -273,9 +273,9 @@ class _OperatorQuery:
 def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:
     """Yield conditions under which releases may remove a node without a kernel, and the operation that meets them."""
     if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape":
-        yield "if all sizes of the input are fixed", replace(operation, static=True)
+        yield "only if all sizes of the input are fixed", replace(operation, static=True)
     if operation.domain == DEFAULT_DOMAIN and operation.name in ("Identity", "Dropout"):
-        yield "if the optimizer can remove it", replace(operation, traits=NodeTraits(is_eliminated=True))
+        yield "only if the optimizer can remove the node", replace(operation, traits=NodeTraits(is_eliminated=True))
 
 
 def _find_operator(release: Implementation, domain: str, name: str) -> Operator | None:
