@@ -49,7 +49,7 @@ def test_spans_name_the_way() -> None:
         ("1.18.0", LAST, "kernel"),
     ]
     assert spans_of(gelu, "T", "float16") == [(FIRST, "1.16.3", "none"), ("1.17.0", LAST, "function")]
-    assert spans_of(one_version(microsoft, 1), "T", "float16") == [(FIRST, LAST, "cast")]
+    assert spans_of(one_version(microsoft, 1), "T", "float16") == [(FIRST, LAST, "function")]
     assert gelu.spans[0] == SupportSpan(FIRST, "1.16.3", "none", "opset 20 is too new")
 
 

@@ -200,3 +200,12 @@ def test_mask_of_attention(release: str, attributes: str, expected: str) -> None
     model = node(24, f"{types}, double[4, 8] mask", "float[2, 3, 4, 8] y", call)
 
     assert expected == prediction(model, release).verdict
+
+
+@pytest.mark.parametrize(("opset", "is_refused"), [(8, True), (9, False)])
+def test_gelu_of_float16_needs_the_operators_of_its_body(opset: int, is_refused: bool) -> None:
+    """ONNX Runtime replaces com.microsoft.Gelu of float16 by nodes, of which Erf exists since opset 9."""
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>
+        g (float16[2] x) => (float16[2] y) {{ y = com.microsoft.Gelu (x) }}"""
+
+    assert bool(prediction(text, "1.24.4").found) == is_refused
