@@ -29,8 +29,8 @@ NEWEST = "newest"
     is_flag=False,
     flag_value=NEWEST,
     metavar="[N]",
-    help="Ask about opset N of ai.onnx, or of the operator's domain. Without N, show the newest opsets that all "
-    "releases accept.",
+    help="Ask about models with opset N of ai.onnx, or of the domain that OPERATOR names. Without N, show the newest "
+    "opsets that all releases accept.",
 )
 @click.option(
     "--type",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 from packaging.utils import canonicalize_name
@@ -15,12 +16,10 @@ from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, INTERNAL_DOMAINS
 from onnxgate.project.engines import is_misspelled
 from onnxgate.support.answers import (
-    OperatorSupport,
     ReleaseDifference,
     ReleaseSupport,
     Source,
     SupportAnswer,
-    SupportSpan,
 )
 from onnxgate.support.changes import list_changes, list_operators_by_label
 from onnxgate.support.limits import get_limits, list_table_engines, load_limit_table
@@ -73,32 +72,25 @@ def answer_about_operator(
         raise UsageError(f"the operators of the releases that match `{requirement}` are not known", hint=hint)
     domain, name = _resolve_operator(label, engine)
     fixed = _parse_types(types)
-    operators = describe_operator(name, domain=domain, engine=engine, provider=provider, types=fixed, opset=opset)
-    if domain is None and opset is not None:  # of ai.onnx, unless another domain accepts it as well
+    describe = partial(describe_operator, name, engine=engine, provider=provider, types=fixed, releases=releases)
+    if opset is None or domain is not None:
+        operators = describe(domain=domain, opset=opset)
+    else:  # the opset is that of ai.onnx, on which the versions of operators of other domains do not depend
         operators = tuple(
             row
-            for it in operators
-            for row in (
-                (it,)
-                if it.domain == DEFAULT_DOMAIN or any(_accepts(release, engine, it, opset) for release in known)
-                else describe_operator(name, domain=it.domain, engine=engine, provider=provider, types=fixed)
-            )
+            for it in describe_operator(name, engine=engine)
+            for row in describe(domain=it.domain, opset=opset if it.domain == DEFAULT_DOMAIN else None, ai_onnx=opset)
         )
     if not operators or (opset is not None and domain is None and not _exists_at(name, engine, opset)):
         _explain_missing_version(label, domain, name, engine, fixed, opset)
-    others = tuple(
-        row
-        for it in operators
-        if opset is not None and not it.is_supported
-        for row in describe_operator(name, domain=it.domain, engine=engine, provider=provider, types=fixed)
-    )
-    clipped = tuple(_clip_operator(operator, known, releases) for operator in operators)
     answer = SupportAnswer(
         engine=engine,
         requirement=requirement or "",
         releases=releases,
-        operators=clipped,
-        other_opsets=tuple(_clip_operator(operator, known, releases) for operator in others),
+        operators=operators,
+        other_opsets=tuple(
+            row for it in operators if opset is not None and not it.is_supported for row in describe(domain=it.domain)
+        ),
     )
     return _add_sources(answer)
 
@@ -153,12 +145,6 @@ def answer_about_difference(older: str, newer: str, label: str = "", *, engine: 
     difference = ReleaseDifference(_describe_release(older, engine), _describe_release(newer, engine), changes)
     answer = SupportAnswer(engine=engine, requirement="", releases=(older, newer), difference=difference)
     return _add_sources(answer)
-
-
-def _accepts(release: str, engine: str, operator: OperatorSupport, opset: int) -> bool:
-    """Return whether a release accepts an opset of the operator's domain."""
-    limits = get_limits(release, engine)
-    return limits is None or opset <= limits.opsets.get(operator.domain, opset)
 
 
 def _exists_at(name: str, engine: str, opset: int) -> bool:
@@ -288,30 +274,6 @@ def _explain_missing_version(
     raise UsageError(
         f"`{label}` has no type parameter `{wrong}`{near}", hint=f"its type parameters: {', '.join(parameters)}"
     )
-
-
-def _clip_operator(operator: OperatorSupport, known: Sequence[str], releases: Sequence[str]) -> OperatorSupport:
-    """Return the support of an operator on only some of the known releases."""
-    if len(known) == len(releases):
-        return operator
-    versions = tuple(
-        replace(
-            version,
-            spans=_clip_spans(version.spans, known, releases),
-            types=tuple(replace(it, spans=_clip_spans(it.spans, known, releases)) for it in version.types),
-        )
-        for version in operator.versions
-    )
-    return replace(operator, versions=versions)
-
-
-def _clip_spans(spans: Iterable[SupportSpan], known: Sequence[str], releases: Sequence[str]) -> tuple[SupportSpan, ...]:
-    clipped = []
-    for span in spans:
-        inside = [it for it in known[known.index(span.since) : known.index(span.until) + 1] if it in releases]
-        if inside:
-            clipped.append(replace(span, since=inside[0], until=inside[-1]))
-    return tuple(clipped)
 
 
 def _describe_release(release: str, engine: str) -> ReleaseSupport:

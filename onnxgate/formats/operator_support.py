@@ -118,7 +118,8 @@ class Scope:
     def summarize(self, operator: OperatorSupport) -> str:
         """Return the answer about an operator in one sentence."""
         version = _find_focus(operator)
-        subject = f"`{_name_operator(operator)}`{_name_fixed_types(operator)}"
+        within = f" in models with opset {operator.ai_onnx} of {DEFAULT_DOMAIN}" if operator.ai_onnx else ""
+        subject = f"`{_name_operator(operator)}`{_name_fixed_types(operator)}{within}"
         newest = self._judge(version.spans)
         last = operator.versions[-1]
         if len(operator.versions) == 1:

@@ -29,7 +29,7 @@ class TypeSupport(msgspec.Struct, frozen=True, omit_defaults=True):
 
     parameter: str  # name of the constraint (`T`), or of an input or output if no type of the operator varies
     type: str  # as in ONNX schemas: "tensor(float16)"
-    spans: tuple[SupportSpan, ...]  # ascending; together they cover all known releases
+    spans: tuple[SupportSpan, ...]  # ascending; together they cover all releases in question
 
 
 class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,13 +50,14 @@ class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Support of one operator on all known releases of an engine."""
+    """Support of one operator on the releases of an engine in question."""
 
     engine: str  # inference engine
     domain: str  # domain of the operator; "ai.onnx" for the default domain
     operator: str  # name without the domain
     versions: tuple[VersionSupport, ...]  # ascending
     provider: str = "CPUExecutionProvider"  # execution provider whose kernels count
+    ai_onnx: int | None = None  # opset of ai.onnx in the models in question; None: any, or `domain` is ai.onnx
 
     @property
     def is_supported(self) -> bool:

@@ -48,19 +48,25 @@ class _Arguments(NamedTuple):
 
 @functools.lru_cache(maxsize=2**16)
 def list_operations(
-    operator: Operator, since: int, opset: int, parameter: str, types: tuple[tuple[str, str], ...]
+    operator: Operator,
+    since: int,
+    opset: int,
+    parameter: str,
+    types: tuple[tuple[str, str], ...],
+    ai_onnx: int | None = None,
 ) -> tuple[Operation, ...]:
     """Return the smallest nodes of an operator's version, in models that import an opset of its domain.
 
     `types` fixes types of some type parameters; one of these is `parameter`, which the other types resemble if
     possible. The first nodes have types that a kernel accepts, then follow those for function bodies and casts. The
-    result is empty if no arguments can have the types together.
+    result is empty if no arguments can have the types together. `ai_onnx` is the opset of ai.onnx in models with
+    operators of other domains.
     """
     schema = next(schema for schema in operator.schemas if schema.since == since)
     arguments = _select_arguments(operator.name, schema, tuple(name for name, _ in types))
     kernels = [kernel for kernel in operator.kernels if kernel.start <= since <= (kernel.end or kernel.start)]
     bindings = _list_bindings(schema, kernels, arguments, parameter, dict(types))
-    operations = [_make_operation(operator, schema, arguments, binding, opset) for binding in bindings]
+    operations = [_make_operation(operator, schema, arguments, binding, (opset, ai_onnx)) for binding in bindings]
     return tuple(it for it in operations if _is_consistent(it, schema))
 
 
@@ -194,7 +200,11 @@ def _bind_kernel(
 
 
 def _make_operation(
-    operator: Operator, schema: Schema, arguments: _Arguments, binding: Mapping[str, str], opset: int
+    operator: Operator,
+    schema: Schema,
+    arguments: _Arguments,
+    binding: Mapping[str, str],
+    opsets: tuple[int, int | None],
 ) -> Operation:
     inputs, outputs = (
         tuple(None if formal is None else binding.get(formal.type, formal.type) for formal in formals)
@@ -204,7 +214,8 @@ def _make_operation(
     unbound = [formal.type for formal in arguments.outputs if formal and formal.type not in bound]
     result = next((binding[it] for it in unbound if it in binding), "")
     attributes = tuple(_list_attributes(operator.name, schema, result, (inputs, outputs)))
-    ai_onnx = opset if operator.domain == DEFAULT_DOMAIN else _AI_ONNX_OPSET
+    opset, imported = opsets
+    ai_onnx = opset if operator.domain == DEFAULT_DOMAIN else imported or _AI_ONNX_OPSET
     return Operation(operator.domain, operator.name, opset, ai_onnx, inputs, outputs, attributes, static=False)
 
 

@@ -54,20 +54,23 @@ def describe_operator(
     provider: str = CPU_PROVIDER,
     types: Mapping[str, str] | None = None,
     opset: int | None = None,
+    releases: Sequence[str] | None = None,
+    ai_onnx: int | None = None,
 ) -> tuple[OperatorSupport, ...]:
     """Return the support of an operator in each domain that has it, or in one domain; () if none has it.
 
     `types` fixes types of some parameters, such as `{"T1": "tensor(float16)"}`; versions without these parameters are
     left out. The name "" means the first parameter that accepts the type. With `opset`, only the operator's version in
-    this opset of its domain is described, as it is at this opset.
+    this opset of its domain is described, as it is at this opset. `releases` are known releases in ascending order;
+    without them, all count. `ai_onnx` is the opset of ai.onnx in models with operators of other domains, if it is known.
     """
     table = load_shipped_table(engine).operators
     domains = [it for it in table if name in table[it]] if domain is None else [domain]
     public = [it for it in domains if it not in INTERNAL_DOMAINS] or domains
     return tuple(
-        OperatorSupport(engine, it, name, versions, provider)
+        OperatorSupport(engine, it, name, versions, provider, ai_onnx if it != DEFAULT_DOMAIN else None)
         for it in public
-        if (versions := tuple(_OperatorQuery(it, name, engine, types or {}).describe(opset)))
+        if (versions := tuple(_OperatorQuery(it, name, engine, types or {}, releases, ai_onnx).describe(opset)))
     )
 
 
@@ -109,29 +112,46 @@ _RANKS: tuple[SupportWay, ...] = ("kernel", "converted", "function", "cast", "fo
 class _OperatorQuery:
     """The question which releases support an operator."""
 
-    def __init__(self, domain: str, name: str, engine: str, types: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        domain: str,
+        name: str,
+        engine: str,
+        types: Mapping[str, str],
+        releases: Sequence[str] | None,
+        ai_onnx: int | None,
+    ) -> None:
         self._domain, self._name, self._types = domain, name, types
-        self._releases = list_known_releases(engine)
+        self._ai_onnx = ai_onnx if domain != DEFAULT_DOMAIN else None
+        known = list_known_releases(engine)
+        self._releases = known if releases is None else tuple(releases)
+        self._known_operators = [
+            _find_operator(it, domain, name) for release in known if (it := get_implementation(release, engine))
+        ]
         implementations = [get_implementation(release, engine) for release in self._releases]
         self._implementations = [it for it in implementations if it is not None]
         self._operators = [_find_operator(it, domain, name) for it in self._implementations]
         self._limits = [get_limits(release, engine) for release in self._releases]
+        newest = max((row.opsets.get(domain, 1) for it in known if (row := get_limits(it, engine))), default=1)
         self._newest = max((row.opsets.get(domain, 1) for row in self._limits if row is not None), default=1)
+        self._is_limited = self._newest < newest
 
     def describe(self, opset: int | None) -> Iterator[VersionSupport]:
         """Yield the support of each version, or only of the version at an opset."""
-        schemas = [schema for operator in self._operators if operator for schema in operator.schemas]
+        schemas = [schema for operator in self._known_operators if operator for schema in operator.schemas]
         sinces = sorted({schema.since for schema in schemas})
         for since, following in itertools.zip_longest(sinces, sinces[1:]):
             last = following - 1 if following else None
             if opset is None:
+                if self._is_limited and since <= self._newest < (last or self._newest + 1):
+                    last = self._newest  # of the releases in question: none of them accepts newer opsets
                 yield from self._describe_version(since, last, range(since, max(last or self._newest, since) + 1))
             elif since <= opset <= (last or opset):
                 yield from self._describe_version(since, opset, range(opset, opset + 1))
 
     def _describe_version(self, since: int, last: int | None, opsets: range) -> Iterator[VersionSupport]:
         """Yield the support of one version; opsets with the same answers share a value."""
-        schemas = [schema for it in self._operators if (schema := _find_schema(it, since)) is not None]
+        schemas = [schema for it in self._known_operators if (schema := _find_schema(it, since)) is not None]
         parameters = _list_types(schemas)
         fixed = {name: wanted for name, wanted in self._types.items() if name}
         if "" in self._types:  # a type without a name is about a parameter that no other type names
@@ -179,7 +199,7 @@ class _OperatorQuery:
         accepts it in other versions, and otherwise the first one.
         """
         accepting = [name for name, types in parameters.items() if value_type in types]
-        schemas = [schema for operator in self._operators if operator for schema in reversed(operator.schemas)]
+        schemas = [schema for operator in self._known_operators if operator for schema in reversed(operator.schemas)]
         elsewhere = [
             name
             for schema in schemas
@@ -206,12 +226,19 @@ class _OperatorQuery:
         return tuple(spans)
 
     def _explain_opset(self, limits: Limits | None, opset: int) -> str:
-        """Return why a release does not accept an opset of the operator's domain; "" if it does."""
-        if limits is None or opset <= limits.opsets.get(self._domain, opset):
+        """Return why a release does not accept the opsets of a model; "" if it does."""
+        if limits is None:
             return ""
-        if opset <= limits.dev_opsets.get(self._domain, 0):
-            return f"opset {opset} requires ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
-        return f"opset {opset} is too new"
+        imports = [(self._domain, opset, "")]
+        if self._ai_onnx is not None:
+            imports.append((DEFAULT_DOMAIN, self._ai_onnx, f" of {DEFAULT_DOMAIN}"))
+        for domain, version, suffix in imports:
+            if version <= limits.opsets.get(domain, version):
+                continue
+            if version <= limits.dev_opsets.get(domain, 0):
+                return f"opset {version}{suffix} requires ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
+            return f"opset {version}{suffix} is too new"
+        return ""
 
     def _answer(self, index: int, reference: Schema, opset: int, parameter: str, types: Mapping[str, str]) -> _Answer:
         """Return how a release runs the operator with these types, at an opset.
@@ -242,7 +269,8 @@ class _OperatorQuery:
                 invalid = f"{name} must not return `{wanted}`, but the release may not check this"
         failed: list[_Answer] = []
         about = next(iter(_translate_parameter(parameter, reference, schema)))
-        for operation in list_operations(operator, schema.since, opset, about, tuple(translated.items())):
+        fixed = tuple(translated.items())
+        for operation in list_operations(operator, schema.since, opset, about, fixed, self._ai_onnx):
             answer = self._match(self._implementations[index], schema, operation)
             if answer.way not in ("none", "unknown"):
                 return _Answer("unknown", invalid) if invalid else answer

@@ -178,6 +178,38 @@ def test_unknown_types_and_engines() -> None:
     assert (hint or "").startswith("engines with a table: `onnxruntime`")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ("Relu", "--runtime", "onnxruntime==1.18.1"),
+            "`Relu` is supported by onnxruntime 1.18.1, by a kernel, at opset 6–21",
+        ),
+        (
+            ("com.microsoft.BiasGelu", "--runtime", "onnxruntime==1.18.1"),
+            "`com.microsoft.BiasGelu` is supported by onnxruntime 1.18.1, by a kernel",
+        ),
+        (
+            ("BiasGelu", "--opset", "25", "--runtime", "onnxruntime>=1.22,<1.25"),
+            "`com.microsoft.BiasGelu` in models with opset 25 of ai.onnx is supported by onnxruntime 1.24.1–1.24.4, "
+            "by a kernel",
+        ),
+        (
+            ("Scaler", "--opset", "25", "--runtime", "onnxruntime==1.18.1"),
+            "`ai.onnx.ml.Scaler` in models with opset 25 of ai.onnx is not supported by onnxruntime 1.18.1: "
+            "opset 25 of ai.onnx is too new",
+        ),
+        (
+            ("ai.onnx.ml.Scaler", "--opset", "5", "--runtime", "onnxruntime>=1.17.3,<1.18.1"),
+            "`ai.onnx.ml.Scaler` at opset 5 is supported by onnxruntime 1.18.0, by a kernel",
+        ),
+    ],
+)  # fmt: skip
+def test_opsets_that_the_releases_in_question_accept(arguments: tuple[str, ...], expected: str) -> None:
+    """No answer names an opset that all releases in question refuse, also not of ai.onnx for other domains."""
+    assert first_sentence(*arguments) == expected
+
+
 def test_map_types_are_spelled_as_they_are_printed() -> None:
     """Types that the answer lists are valid for `--type`, also with spaces and with `tensor(...)`."""
     listed = run("DictVectorizer", *KNOWN).output
