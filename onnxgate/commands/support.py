@@ -8,9 +8,8 @@ from functools import partial
 
 from msgspec.structs import replace
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
-from onnxgate.commands.known_releases import find_known_releases
+from onnxgate.commands.known_releases import find_known_releases, list_near_releases
 from onnxgate.core.errors import OnnxgateError, UsageError
 from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, INTERNAL_DOMAINS
@@ -81,8 +80,8 @@ def answer_about_operator(
             for it in describe_operator(name, engine=engine)
             for row in describe(domain=it.domain, opset=opset if it.domain == DEFAULT_DOMAIN else None, ai_onnx=opset)
         )
-    if not operators or (opset is not None and domain is None and not _exists_at(name, engine, opset)):
-        _explain_missing_version(label, domain, name, engine, fixed, opset)
+    if not operators:
+        raise _explain_missing_parameter(label, domain, name, engine, fixed)
     answer = SupportAnswer(
         engine=engine,
         requirement=requirement or "",
@@ -95,20 +94,26 @@ def answer_about_operator(
     return _add_sources(answer)
 
 
-def answer_about_releases(requirement: str | None, *, engine: str = "", opset: int | None = None) -> SupportAnswer:
+def answer_about_releases(
+    requirement: str | None, *, engine: str = "", provider: str = CPU_PROVIDER, opset: int | None = None
+) -> SupportAnswer:
     """Return what each release that matches a requirement accepts; `opset` is an opset of ai.onnx in question.
 
     Raises:
         UsageError: the requirement is not valid, or no known release matches.
+        OnnxgateError: the kernels of the execution provider are not known.
     """
     engine, releases = _select_releases(requirement, engine)
+    _check_provider(engine, provider)
     described = tuple(_describe_release(release, engine) for release in releases)
     return _add_sources(
         SupportAnswer(engine=engine, requirement=requirement or "", releases=releases, opset=opset, described=described)
     )
 
 
-def answer_about_newest_versions(requirement: str | None, *, engine: str = "") -> SupportAnswer:
+def answer_about_newest_versions(
+    requirement: str | None, *, engine: str = "", provider: str = CPU_PROVIDER
+) -> SupportAnswer:
     """Return the newest IR version and opsets that all releases that match a requirement accept.
 
     Raises:
@@ -116,16 +121,20 @@ def answer_about_newest_versions(requirement: str | None, *, engine: str = "") -
     """
     engine, releases = _select_releases(requirement, engine)
     newest = find_newest_versions(releases, engine)
-    return replace(answer_about_releases(requirement, engine=engine), newest=newest)
+    return replace(answer_about_releases(requirement, engine=engine, provider=provider), newest=newest)
 
 
-def answer_about_difference(older: str, newer: str, label: str = "", *, engine: str = "") -> SupportAnswer:
+def answer_about_difference(
+    older: str, newer: str, label: str = "", *, engine: str = "", provider: str = CPU_PROVIDER
+) -> SupportAnswer:
     """Return how two releases differ, or how an operator differs in them.
 
     Raises:
         UsageError: a release or the operator is not known.
+        OnnxgateError: the kernels of the execution provider are not known.
     """
     engine, _ = _select_releases(None, engine)
+    _check_provider(engine, provider)
     known = list_known_releases(engine)
     operators = []
     for release in (older, newer):
@@ -145,13 +154,6 @@ def answer_about_difference(older: str, newer: str, label: str = "", *, engine: 
     difference = ReleaseDifference(_describe_release(older, engine), _describe_release(newer, engine), changes)
     answer = SupportAnswer(engine=engine, requirement="", releases=(older, newer), difference=difference)
     return _add_sources(answer)
-
-
-def _exists_at(name: str, engine: str, opset: int) -> bool:
-    """Return whether an operator has a version at an opset of ai.onnx, or exists only in other domains."""
-    found = describe_operator(name, engine=engine)
-    standard = [it for it in found if it.domain == DEFAULT_DOMAIN]
-    return not standard or standard[0].versions[0].version <= opset
 
 
 def _select_releases(requirement: str | None, engine: str) -> tuple[str, tuple[str, ...]]:
@@ -175,13 +177,7 @@ def _unknown_release(release: str, engine: str, known: Sequence[str]) -> UsageEr
     text = f"the operators of {engine} {release} are not known"
     if release in measured:
         return UsageError(text, hint=f"kernels are known for {known[0]}–{known[-1]}; of older releases, only versions")
-    try:
-        minor = f"{'.'.join(str(Version(release)).split('.')[:2])}."
-    except InvalidVersion:
-        minor = "?"
-    near = [it for it in known if it.startswith(minor)]
-    listed = ", ".join(near) if near else f"{known[0]}–{known[-1]}"
-    return UsageError(text, hint=f"known releases{f' of {minor[:-1]}' if near else ''}: {listed}")
+    return UsageError(text, hint=list_near_releases(release, known))
 
 
 def _check_provider(engine: str, provider: str) -> None:
@@ -258,21 +254,19 @@ def _parse_element(spelled: str) -> str:
     return element
 
 
-def _explain_missing_version(
-    label: str, domain: str | None, name: str, engine: str, types: Mapping[str, str], opset: int | None
-) -> None:
-    """Raise the error for a question that concerns no version of an operator."""
+def _explain_missing_parameter(
+    label: str, domain: str | None, name: str, engine: str, types: Mapping[str, str]
+) -> UsageError:
+    """Return the error for types of parameters that no version of an operator has."""
     found = describe_operator(name, domain=domain, engine=engine)
-    if opset is not None and opset < (first := found[0].versions[0].version):
-        raise UsageError(f"`{label}` does not exist in opset {opset}", hint=f"it exists since opset {first}")
     parameters = list(dict.fromkeys(it.parameter for row in found for version in row.versions for it in version.types))
     wrong = next((it for it in types if it and it not in parameters), "")
     if not wrong and "" in types:
         named = join_quoted([it for it in types if it])
-        raise UsageError(f"`{label}` has no type parameter besides {named}", hint="omit the type without a parameter")
-    near = suggest_spelling(wrong, parameters)
-    raise UsageError(
-        f"`{label}` has no type parameter `{wrong}`{near}", hint=f"its type parameters: {', '.join(parameters)}"
+        return UsageError(f"`{label}` has no type parameter besides {named}", hint="omit the type without a parameter")
+    return UsageError(
+        f"`{label}` has no type parameter `{wrong}`{suggest_spelling(wrong, parameters)}",
+        hint=f"its type parameters: {', '.join(parameters)}",
     )
 
 

@@ -40,7 +40,7 @@ class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     in releases that accept the opset.
     """
 
-    version: int  # opset in which this version was added
+    version: int  # opset in which this version was added, also if the question is about an older one
     first_opset: int  # first opset to which this value applies
     last_opset: int | None  # last one; None: no newer version is known
     deprecated: bool  # whether this version is deprecated

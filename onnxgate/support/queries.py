@@ -62,7 +62,7 @@ def describe_operator(
     `types` fixes types of some parameters, such as `{"T1": "tensor(float16)"}`; versions without these parameters are
     left out. The name "" means the first parameter that accepts the type. With `opset`, only the operator's version in
     this opset of its domain is described, as it is at this opset. `releases` are known releases in ascending order;
-    without them, all count. `ai_onnx` is the opset of ai.onnx in models with operators of other domains, if it is known.
+    without them, all count. `ai_onnx` is the opset of ai.onnx in models with operators of other domains, if known.
     """
     table = load_shipped_table(engine).operators
     domains = [it for it in table if name in table[it]] if domain is None else [domain]
@@ -146,7 +146,7 @@ class _OperatorQuery:
                 if self._is_limited and since <= self._newest < (last or self._newest + 1):
                     last = self._newest  # of the releases in question: none of them accepts newer opsets
                 yield from self._describe_version(since, last, range(since, max(last or self._newest, since) + 1))
-            elif since <= opset <= (last or opset):
+            elif since <= opset <= (last or opset) or opset < since == sinces[0]:
                 yield from self._describe_version(since, opset, range(opset, opset + 1))
 
     def _describe_version(self, since: int, last: int | None, opsets: range) -> Iterator[VersionSupport]:
@@ -251,7 +251,9 @@ class _OperatorQuery:
         operator = self._operators[index]
         schema = operator.schema(opset) if operator else None
         if schema is None or operator is None:
-            return _Answer("none", f"`{self._name}({reference.since})` does not exist")
+            is_older = opset < reference.since
+            missing = f"`{self._name}`" if is_older else f"`{self._name}({reference.since})`"
+            return _Answer("none", f"{missing} does not exist{f' in opset {opset}' if is_older else ''}")
         name = f"`{self._name}({schema.since})`"
         translated: dict[str, str] = {}
         invalid = ""
