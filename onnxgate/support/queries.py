@@ -275,9 +275,16 @@ class _OperatorQuery:
         for operation in list_operations(operator, schema.since, opset, about, fixed, self._ai_onnx):
             answer = self._match(self._implementations[index], schema, operation)
             if answer.way not in ("none", "unknown"):
-                return _Answer("unknown", invalid) if invalid else answer
+                condition = invalid or self._restrict_interface(index, types.values())
+                return _Answer("unknown", condition) if condition else answer
             failed.append(answer)
         return _find_best(failed) if failed else _Answer("none", f"{name} cannot have these types together")
+
+    def _restrict_interface(self, index: int, types: Iterable[str]) -> str:
+        """Return the condition on which a release accepts types that models must not have as inputs or outputs."""
+        limits = self._limits[index]
+        refused = [it for it in types if limits is not None and it in limits.refused_interface_types]
+        return f"only if no input or output of the model is a `{refused[0]}`" if refused else ""
 
     def _match(self, release: Implementation, schema: Schema, operation: Operation) -> _Answer:
         """Return how a release runs an operation. Attributes that it requires beyond the schema are added."""

@@ -224,6 +224,15 @@ def test_opsets_before_the_first_version() -> None:
     assert any(line.startswith("hint: at opset 20") for line in output)
 
 
+def test_domains_that_only_one_release_has() -> None:
+    """A release that does not know a domain accepts no opset of it."""
+    lines = run("--diff", "1.16.0", "1.32.0").output.splitlines()
+
+    assert [line.split() for line in lines if "ai.onnx.preview " in line] == [
+        ["opset", "of", "ai.onnx.preview", "none", "1"]
+    ]
+
+
 def test_map_types_are_spelled_as_they_are_printed() -> None:
     """Types that the answer lists are valid for `--type`, also with spaces and with `tensor(...)`."""
     listed = run("DictVectorizer", *KNOWN).output

@@ -330,3 +330,15 @@ def test_elements_of_optionals() -> None:
     ]
 
     assert ways == ["kernel", "kernel", "none"]
+
+
+def test_types_that_models_cannot_have_as_inputs() -> None:
+    """JavaScript represents no bfloat16 values: since 1.22.0, only values inside of a model can have this type."""
+    types = {"T1": "tensor(bfloat16)"}
+    (cast,) = describe_operator("Cast", opset=13, engine="onnxruntime-web", types=types)
+    condition = "only if no input or output of the model is a `tensor(bfloat16)`"
+
+    assert [(it.since, it.way, it.reason) for it in cast.versions[0].spans] == [
+        ("1.20.0", "kernel", ""),
+        ("1.22.0", "unknown", condition),
+    ]
