@@ -107,7 +107,7 @@ class Source(msgspec.Struct, frozen=True):
 
     release: str  # exact release
     file: str  # name of the package
-    sha256: str  # digest of the package
+    sha256: str  # digest of the package; of npm packages, the sha512 in the form `sha512-…`
 
 
 class SupportAnswer(msgspec.Struct, frozen=True, kw_only=True):

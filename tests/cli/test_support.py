@@ -224,6 +224,14 @@ def test_opsets_before_the_first_version() -> None:
     assert any(line.startswith("hint: at opset 20") for line in output)
 
 
+def test_digests_of_npm_packages() -> None:
+    """Packages of npm have another kind of digest."""
+    output = run("Gelu", "-v", "--runtime", "onnxruntime-web==1.22.0").output
+
+    assert "sha512-" in output
+    assert "sha256:" not in output
+
+
 def test_domains_that_only_one_release_has() -> None:
     """A release that does not know a domain accepts no opset of it."""
     lines = run("--diff", "1.16.0", "1.32.0").output.splitlines()
