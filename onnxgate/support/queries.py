@@ -166,7 +166,7 @@ class _OperatorQuery:
         for opset in opsets:
             answers = {
                 (parameter, value_type): [
-                    self._answer(index, schemas[-1], opset, parameter, {**fixed, parameter: value_type})
+                    self._answer(index, schemas, opset, parameter, {**fixed, parameter: value_type})
                     for index in range(len(self._releases))
                 ]
                 for parameter, types in parameters.items()
@@ -240,10 +240,12 @@ class _OperatorQuery:
             return f"opset {version}{suffix} is too new"
         return ""
 
-    def _answer(self, index: int, reference: Schema, opset: int, parameter: str, types: Mapping[str, str]) -> _Answer:
+    def _answer(
+        self, index: int, known: Sequence[Schema], opset: int, parameter: str, types: Mapping[str, str]
+    ) -> _Answer:
         """Return how a release runs the operator with these types, at an opset.
 
-        `reference` is the newest schema of the version that models with this opset use, with the names of `types`.
+        `known` are the schemas of the version that models with this opset use; these have the names of `types`.
         """
         refusal = self._explain_opset(self._limits[index], opset)
         if refusal:
@@ -251,14 +253,14 @@ class _OperatorQuery:
         operator = self._operators[index]
         schema = operator.schema(opset) if operator else None
         if schema is None or operator is None:
-            is_older = opset < reference.since
-            missing = f"`{self._name}`" if is_older else f"`{self._name}({reference.since})`"
+            is_older = opset < known[-1].since
+            missing = f"`{self._name}`" if is_older else f"`{self._name}({known[-1].since})`"
             return _Answer("none", f"{missing} does not exist{f' in opset {opset}' if is_older else ''}")
         name = f"`{self._name}({schema.since})`"
         translated: dict[str, str] = {}
         invalid = ""
         for wanted_name, wanted in types.items():
-            own_names = _translate_parameter(wanted_name, reference, schema)
+            own_names = _translate_parameter(wanted_name, known, schema)
             if not own_names:
                 return _Answer("none", f"{name} has no type parameter `{wanted_name}`")
             for own in own_names:
@@ -270,7 +272,7 @@ class _OperatorQuery:
                     return _Answer("none", f"{name} does not accept `{wanted}` for `{own}`")
                 invalid = f"{name} must not return `{wanted}`, but the release may not check this"
         failed: list[_Answer] = []
-        about = next(iter(_translate_parameter(parameter, reference, schema)))
+        about = next(iter(_translate_parameter(parameter, known, schema)))
         fixed = tuple(translated.items())
         for operation in list_operations(operator, schema.since, opset, about, fixed, self._ai_onnx):
             answer = self._match(self._implementations[index], schema, operation)
@@ -338,17 +340,17 @@ def _find_schema(operator: Operator | None, since: int) -> Schema | None:
     return next((schema for schema in (operator.schemas if operator else ()) if schema.since == since), None)
 
 
-def _translate_parameter(name: str, reference: Schema, schema: Schema) -> tuple[str, ...]:
-    """Return the type parameters of a schema for the arguments that have the parameter `name` in another schema.
+def _translate_parameter(name: str, known: Sequence[Schema], schema: Schema) -> tuple[str, ...]:
+    """Return the type parameters of a schema for the arguments that have the parameter `name` in known schemas.
 
     Releases can have different schemas of one version: newer ones may have more type parameters, or more arguments.
     """
     if name in {formal.type for formal in (*schema.inputs, *schema.outputs)}:
         return (name,)
+    having = [it for it in reversed(known) if name in {formal.type for formal in (*it.inputs, *it.outputs)}]
+    reference = (*having, known[-1])[0]
     sides = ((reference.inputs, schema.inputs), (reference.outputs, schema.outputs))
-    pairs = [
-        (theirs, own) for formals, known in sides for theirs in formals for own in known if theirs.name == own.name
-    ]
+    pairs = [(theirs, own) for formals, mine in sides for theirs in formals for own in mine if theirs.name == own.name]
     found = [own for theirs, own in pairs if name in (theirs.type, theirs.name)]
     return tuple(dict.fromkeys(own.type if own.type in schema.constraints else own.name for own in found))
 

@@ -266,6 +266,7 @@ def test_releases_without_the_newest_version_use_an_older_one() -> None:
         ("com.microsoft.MatMulNBits", "T3", "float", [("1.18.0", LAST, "kernel")]),
         ("com.microsoft.GroupQueryAttention", "T_CACHE", "int8", [("1.25.0", LAST, "kernel")]),
         ("com.microsoft.MultiHeadAttention", "QK", "float16", [("1.22.0", LAST, "kernel")]),
+        ("com.microsoft.DecoderMaskedMultiHeadAttention", "V", "float", [("1.20.0", LAST, "kernel")]),
         ("ai.onnx.NonMaxSuppression", "boxes", "float16", []),
         ("ai.onnx.StringNormalizer", "X", "int64", []),
     ],
