@@ -29,8 +29,8 @@ NEWEST = "newest"
     is_flag=False,
     flag_value=NEWEST,
     metavar="[N]",
-    help="Ask about opset N of ai.onnx, or of the operator's domain. Without N, show the newest opsets that all "
-    "releases accept.",
+    help="Ask about models with opset N of ai.onnx, or of the domain that OPERATOR names. Without N, show the newest "
+    "opsets that all releases accept.",
 )
 @click.option(
     "--type",
@@ -101,7 +101,7 @@ def _ask(
     if diff is not None:
         if runtime is not None or opset or types:
             raise UsageError("`--diff` cannot be combined with `--runtime`, `--opset` or `--type`")
-        return support.answer_about_difference(*diff, operator, engine=engine)
+        return support.answer_about_difference(*diff, operator, engine=engine, provider=provider)
     if operator:
         if opset == NEWEST:
             raise UsageError("`--opset` requires a number with an operator", hint="for example `--opset 20`")
@@ -113,12 +113,13 @@ def _ask(
         raise UsageError("`--type` requires an operator", hint="for example `onnxgate support Gelu --type float16`")
     if opset is not None:
         if opset != NEWEST:
-            return support.answer_about_releases(runtime, engine=engine, opset=_parse_opset(opset))
-        return support.answer_about_newest_versions(runtime, engine=engine)
+            number = _parse_opset(opset)
+            return support.answer_about_releases(runtime, engine=engine, provider=provider, opset=number)
+        return support.answer_about_newest_versions(runtime, engine=engine, provider=provider)
     if runtime is None and not engine:
         hint = "for example `onnxgate support Gelu` or `onnxgate support --runtime 'onnxruntime==1.18.1'`"
         raise UsageError("name an operator or releases", hint=hint)
-    return support.answer_about_releases(runtime, engine=engine)
+    return support.answer_about_releases(runtime, engine=engine, provider=provider)
 
 
 def _parse_opset(text: str) -> int:

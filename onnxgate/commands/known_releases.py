@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from onnxgate import __version__
 from onnxgate.core.errors import UsageError
@@ -42,7 +45,29 @@ def find_known_releases(requirement: str | None) -> tuple[str, tuple[str, ...]]:
     fitting = tuple(release for release in releases if parsed.specifier.contains(release))
     if not fitting:
         first, *_, last = releases
+        pinned = next((it.version for it in parsed.specifier if it.operator == "=="), "")
+        if pinned and _is_between(pinned, first, last):
+            raise UsageError(f"no known release matches `{requirement}`", hint=list_near_releases(pinned, releases))
         known = f"onnxgate {__version__} has support data for {engine} {first}–{last}"
         hint = f"{known}; for newer releases, update onnxgate or use a config (`onnxgate init`)"
         raise UsageError(f"no known release matches `{requirement}`", hint=hint)
     return engine, fitting
+
+
+def _is_between(release: str, first: str, last: str) -> bool:
+    """Return whether a release is between two others; False if it is not a version."""
+    try:
+        return Version(first) < Version(release) < Version(last)
+    except InvalidVersion:
+        return False
+
+
+def list_near_releases(release: str, known: Iterable[str]) -> str:
+    """Return a hint with the known releases of the same minor version, or the range of all known ones."""
+    known = tuple(known)
+    try:
+        minor = ".".join(str(Version(release)).split(".")[:2])
+    except InvalidVersion:
+        minor = ""
+    near = [it for it in known if minor and it.startswith(f"{minor}.")]
+    return f"known releases of {minor}: {', '.join(near)}" if near else f"known releases: {known[0]}–{known[-1]}"

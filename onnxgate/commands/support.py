@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
-from onnxgate.commands.known_releases import find_known_releases
+from onnxgate.commands.known_releases import find_known_releases, list_near_releases
 from onnxgate.core.errors import OnnxgateError, UsageError
 from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, INTERNAL_DOMAINS
 from onnxgate.project.engines import is_misspelled
 from onnxgate.support.answers import (
-    OperatorSupport,
     ReleaseDifference,
     ReleaseSupport,
     Source,
     SupportAnswer,
-    SupportSpan,
 )
 from onnxgate.support.changes import list_changes, list_operators_by_label
 from onnxgate.support.limits import get_limits, list_table_engines, load_limit_table
@@ -73,50 +71,49 @@ def answer_about_operator(
         raise UsageError(f"the operators of the releases that match `{requirement}` are not known", hint=hint)
     domain, name = _resolve_operator(label, engine)
     fixed = _parse_types(types)
-    operators = describe_operator(name, domain=domain, engine=engine, provider=provider, types=fixed, opset=opset)
-    if domain is None and opset is not None:  # of ai.onnx, unless another domain accepts it as well
+    describe = partial(describe_operator, name, engine=engine, provider=provider, types=fixed, releases=releases)
+    if opset is None or domain is not None:
+        operators = describe(domain=domain, opset=opset)
+    else:  # the opset is that of ai.onnx, on which the versions of operators of other domains do not depend
         operators = tuple(
             row
-            for it in operators
-            for row in (
-                (it,)
-                if it.domain == DEFAULT_DOMAIN or any(_accepts(release, engine, it, opset) for release in known)
-                else describe_operator(name, domain=it.domain, engine=engine, provider=provider, types=fixed)
-            )
+            for it in describe_operator(name, engine=engine)
+            for row in describe(domain=it.domain, opset=opset if it.domain == DEFAULT_DOMAIN else None, ai_onnx=opset)
         )
-    if not operators or (opset is not None and domain is None and not _exists_at(name, engine, opset)):
-        _explain_missing_version(label, domain, name, engine, fixed, opset)
-    others = tuple(
-        row
-        for it in operators
-        if opset is not None and not it.is_supported
-        for row in describe_operator(name, domain=it.domain, engine=engine, provider=provider, types=fixed)
-    )
-    clipped = tuple(_clip_operator(operator, known, releases) for operator in operators)
+    if not operators:
+        raise _explain_missing_parameter(label, domain, name, engine, fixed)
     answer = SupportAnswer(
         engine=engine,
         requirement=requirement or "",
         releases=releases,
-        operators=clipped,
-        other_opsets=tuple(_clip_operator(operator, known, releases) for operator in others),
+        operators=operators,
+        other_opsets=tuple(
+            row for it in operators if opset is not None and not it.is_supported for row in describe(domain=it.domain)
+        ),
     )
     return _add_sources(answer)
 
 
-def answer_about_releases(requirement: str | None, *, engine: str = "", opset: int | None = None) -> SupportAnswer:
+def answer_about_releases(
+    requirement: str | None, *, engine: str = "", provider: str = CPU_PROVIDER, opset: int | None = None
+) -> SupportAnswer:
     """Return what each release that matches a requirement accepts; `opset` is an opset of ai.onnx in question.
 
     Raises:
         UsageError: the requirement is not valid, or no known release matches.
+        OnnxgateError: the kernels of the execution provider are not known.
     """
     engine, releases = _select_releases(requirement, engine)
+    _check_provider(engine, provider)
     described = tuple(_describe_release(release, engine) for release in releases)
     return _add_sources(
         SupportAnswer(engine=engine, requirement=requirement or "", releases=releases, opset=opset, described=described)
     )
 
 
-def answer_about_newest_versions(requirement: str | None, *, engine: str = "") -> SupportAnswer:
+def answer_about_newest_versions(
+    requirement: str | None, *, engine: str = "", provider: str = CPU_PROVIDER
+) -> SupportAnswer:
     """Return the newest IR version and opsets that all releases that match a requirement accept.
 
     Raises:
@@ -124,16 +121,20 @@ def answer_about_newest_versions(requirement: str | None, *, engine: str = "") -
     """
     engine, releases = _select_releases(requirement, engine)
     newest = find_newest_versions(releases, engine)
-    return replace(answer_about_releases(requirement, engine=engine), newest=newest)
+    return replace(answer_about_releases(requirement, engine=engine, provider=provider), newest=newest)
 
 
-def answer_about_difference(older: str, newer: str, label: str = "", *, engine: str = "") -> SupportAnswer:
+def answer_about_difference(
+    older: str, newer: str, label: str = "", *, engine: str = "", provider: str = CPU_PROVIDER
+) -> SupportAnswer:
     """Return how two releases differ, or how an operator differs in them.
 
     Raises:
         UsageError: a release or the operator is not known.
+        OnnxgateError: the kernels of the execution provider are not known.
     """
     engine, _ = _select_releases(None, engine)
+    _check_provider(engine, provider)
     known = list_known_releases(engine)
     operators = []
     for release in (older, newer):
@@ -153,19 +154,6 @@ def answer_about_difference(older: str, newer: str, label: str = "", *, engine: 
     difference = ReleaseDifference(_describe_release(older, engine), _describe_release(newer, engine), changes)
     answer = SupportAnswer(engine=engine, requirement="", releases=(older, newer), difference=difference)
     return _add_sources(answer)
-
-
-def _accepts(release: str, engine: str, operator: OperatorSupport, opset: int) -> bool:
-    """Return whether a release accepts an opset of the operator's domain."""
-    limits = get_limits(release, engine)
-    return limits is None or opset <= limits.opsets.get(operator.domain, opset)
-
-
-def _exists_at(name: str, engine: str, opset: int) -> bool:
-    """Return whether an operator has a version at an opset of ai.onnx, or exists only in other domains."""
-    found = describe_operator(name, engine=engine)
-    standard = [it for it in found if it.domain == DEFAULT_DOMAIN]
-    return not standard or standard[0].versions[0].version <= opset
 
 
 def _select_releases(requirement: str | None, engine: str) -> tuple[str, tuple[str, ...]]:
@@ -189,13 +177,7 @@ def _unknown_release(release: str, engine: str, known: Sequence[str]) -> UsageEr
     text = f"the operators of {engine} {release} are not known"
     if release in measured:
         return UsageError(text, hint=f"kernels are known for {known[0]}–{known[-1]}; of older releases, only versions")
-    try:
-        minor = f"{'.'.join(str(Version(release)).split('.')[:2])}."
-    except InvalidVersion:
-        minor = "?"
-    near = [it for it in known if it.startswith(minor)]
-    listed = ", ".join(near) if near else f"{known[0]}–{known[-1]}"
-    return UsageError(text, hint=f"known releases{f' of {minor[:-1]}' if near else ''}: {listed}")
+    return UsageError(text, hint=list_near_releases(release, known))
 
 
 def _check_provider(engine: str, provider: str) -> None:
@@ -249,60 +231,44 @@ def _parse_types(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _parse_type(spelled: str) -> str:
+    """Return a type as in schemas, such as `tensor(float16)` for `half`."""
+    text = spelled.strip()
+    kind, _, inner = text.removesuffix(")").partition("(")
+    if not text.endswith(")") or kind not in ("seq", "optional", "map", "sparse_tensor"):
+        return f"tensor({_parse_element(text)})"
+    if kind == "map":
+        key, _, value = inner.partition(",")
+        return f"map({_parse_element(key)},{_parse_type(value)})"
+    return f"{kind}({_parse_element(inner) if kind == 'sparse_tensor' else _parse_type(inner)})"
+
+
+def _parse_element(spelled: str) -> str:
     names = [element.name for element in ELEMENT_TYPES.values()]
     text = spelled.strip()
-    if text.startswith(("seq(", "optional(")) and text.endswith(")"):
-        kind, _, inner = text.partition("(")
-        return f"{kind}({_parse_type(inner[:-1])})"
-    if text.startswith(("map(", "sparse_tensor(")):
-        return text
     element = text.removeprefix("tensor(").removesuffix(")") if text.startswith("tensor(") else text
-    element = TYPE_ALIASES.get(element.lower(), element)
+    element = TYPE_ALIASES.get(element.lower(), element.lower())
     if element not in names:
         raise UsageError(
-            f"unknown type `{spelled}`{suggest_spelling(element, (*names, *TYPE_ALIASES))}",
+            f"unknown type `{text}`{suggest_spelling(element, (*names, *TYPE_ALIASES))}",
             hint=f"types: {', '.join(names)}",
         )
-    return f"tensor({element})"
+    return element
 
 
-def _explain_missing_version(
-    label: str, domain: str | None, name: str, engine: str, types: Mapping[str, str], opset: int | None
-) -> None:
-    """Raise the error for a question that concerns no version of an operator."""
+def _explain_missing_parameter(
+    label: str, domain: str | None, name: str, engine: str, types: Mapping[str, str]
+) -> UsageError:
+    """Return the error for types of parameters that no version of an operator has."""
     found = describe_operator(name, domain=domain, engine=engine)
-    if opset is not None and opset < (first := found[0].versions[0].version):
-        raise UsageError(f"`{label}` does not exist in opset {opset}", hint=f"it exists since opset {first}")
     parameters = list(dict.fromkeys(it.parameter for row in found for version in row.versions for it in version.types))
     wrong = next((it for it in types if it and it not in parameters), "")
-    near = suggest_spelling(wrong, parameters)
-    raise UsageError(
-        f"`{label}` has no type parameter `{wrong}`{near}", hint=f"its type parameters: {', '.join(parameters)}"
+    if not wrong and "" in types:
+        named = join_quoted([it for it in types if it])
+        return UsageError(f"`{label}` has no type parameter besides {named}", hint="omit the type without a parameter")
+    return UsageError(
+        f"`{label}` has no type parameter `{wrong}`{suggest_spelling(wrong, parameters)}",
+        hint=f"its type parameters: {', '.join(parameters)}",
     )
-
-
-def _clip_operator(operator: OperatorSupport, known: Sequence[str], releases: Sequence[str]) -> OperatorSupport:
-    """Return the support of an operator on only some of the known releases."""
-    if len(known) == len(releases):
-        return operator
-    versions = tuple(
-        replace(
-            version,
-            spans=_clip_spans(version.spans, known, releases),
-            types=tuple(replace(it, spans=_clip_spans(it.spans, known, releases)) for it in version.types),
-        )
-        for version in operator.versions
-    )
-    return replace(operator, versions=versions)
-
-
-def _clip_spans(spans: Iterable[SupportSpan], known: Sequence[str], releases: Sequence[str]) -> tuple[SupportSpan, ...]:
-    clipped = []
-    for span in spans:
-        inside = [it for it in known[known.index(span.since) : known.index(span.until) + 1] if it in releases]
-        if inside:
-            clipped.append(replace(span, since=inside[0], until=inside[-1]))
-    return tuple(clipped)
 
 
 def _describe_release(release: str, engine: str) -> ReleaseSupport:

@@ -118,7 +118,8 @@ class Scope:
     def summarize(self, operator: OperatorSupport) -> str:
         """Return the answer about an operator in one sentence."""
         version = _find_focus(operator)
-        subject = f"`{_name_operator(operator)}`{_name_fixed_types(operator)}"
+        within = f" in models with opset {operator.ai_onnx} of {DEFAULT_DOMAIN}" if operator.ai_onnx else ""
+        subject = f"`{_name_operator(operator)}`{_name_fixed_types(operator)}{within}"
         newest = self._judge(version.spans)
         last = operator.versions[-1]
         if len(operator.versions) == 1:
@@ -127,7 +128,8 @@ class Scope:
         end = f"; it is deprecated since opset {last.first_opset}" if last.deprecated else ""
         supported = [it for it in operator.versions if _is_supported(it.spans)]
         if not supported:
-            return f"{subject} {best}, at any opset{end}"
+            is_refused = all(span.way == "none" for it in operator.versions for span in it.spans)
+            return f"{subject} {best}{', at any opset' if is_refused else ''}{end}"
         if best == newest:
             opsets = _name_opset_range(supported[0].first_opset, supported[-1].last_opset)
             return f"{subject} {newest}, at opset {opsets}{end}"
@@ -160,25 +162,29 @@ class Scope:
         unknown = [span for span in spans if span.way == "unknown"]
         if not supported:
             if unknown:
-                return f"may be supported: {unknown[-1].reason}"
+                return f"may be supported {self._name_by(unknown)}: {unknown[-1].reason}"
             reasons = {span.reason for span in spans}
             reason = "".join(f": {it}" for it in reasons if it and len(reasons) == 1)
             negated = self.all_releases.replace("all ", "any of the ", 1)
             return f"is not supported by {negated}{reason}"
         ways = list(dict.fromkeys(span.way for span in supported))
-        where = self.all_releases if self.covers_all(supported) else f"{self._engine} {self.name_ranges(supported)}"
-        is_since = where.startswith(f"{self._engine} since ")
-        verb = "is supported since " if is_since else "is supported by "
-        where = where.replace(f"{self._engine} since ", f"{self._engine} ", 1) if is_since else where
+        verb = f"is supported {self._name_by(supported)}"
+        maybe = f" and may be supported {self._place(unknown)} ({unknown[-1].reason})" if unknown else ""
         if len(ways) == 1:
-            condition = f" {supported[-1].reason}" if ways[0] == "folded" and supported[-1].reason else ""
             phrase = f", {_PHRASES[ways[0]]}" if ways[0] in _PHRASES else ""
-            return f"{verb}{where}{phrase}{condition}"
+            return f"{verb}{phrase}{',' if maybe and phrase else ''}{maybe}"
         by_way = [f"{_PHRASES[way]} {self._place(supported, way)}" for way in ways]
-        return f"{verb}{where}: {join_phrases(by_way)}"
+        return f"{verb}: {join_phrases(by_way)}{',' if maybe else ''}{maybe}"
 
-    def _place(self, spans: Sequence[SupportSpan], way: SupportWay) -> str:
-        ranges = self.name_ranges([span for span in spans if span.way == way])
+    def _name_by(self, spans: Sequence[SupportSpan]) -> str:
+        """Return the releases of spans with the engine, such as `since onnxruntime 1.18.0`."""
+        if self.covers_all(spans):
+            return f"by {self.all_releases}"
+        ranges = self.name_ranges(spans)
+        return f"since {self._engine} {ranges[6:]}" if ranges.startswith("since ") else f"by {self._engine} {ranges}"
+
+    def _place(self, spans: Sequence[SupportSpan], way: SupportWay | None = None) -> str:
+        ranges = self.name_ranges([span for span in spans if way in (None, span.way)])
         return ranges if ranges.startswith("since") else f"on {ranges}"
 
     def make_tables(self, operator: OperatorSupport, *, verbose: bool) -> Iterator[Table]:
@@ -255,12 +261,15 @@ class Scope:
 
 
 def _merge_spans(spans: Iterable[SupportSpan], *, with_reasons: bool) -> list[SupportSpan]:
-    """Join consecutive spans with the same way, and the same reason if this matters."""
+    """Join consecutive spans with the same way, and the same reason if this matters.
+
+    The reason for which support is not known always matters.
+    """
     merged: list[SupportSpan] = []
-    for _, group in itertools.groupby(spans, key=lambda it: (it.way, it.reason if with_reasons else "")):
+    groups = itertools.groupby(spans, key=lambda it: (it.way, it.reason if with_reasons or it.way == "unknown" else ""))
+    for (way, reason), group in groups:
         members = list(group)
-        reason = members[-1].reason if with_reasons else ""
-        merged.append(SupportSpan(members[0].since, members[-1].until, members[0].way, reason))
+        merged.append(SupportSpan(members[0].since, members[-1].until, way, reason))
     return merged
 
 

@@ -109,9 +109,11 @@ def _make_page(answer: SupportAnswer, *, verbose: bool) -> Page:
     else:
         page = _describe_releases(answer, verbose=verbose)
     if verbose and len(answer.sources) > _MAX_SOURCES:
-        page.notes.append("`--output json` contains the packages with their sha256")
+        page.notes.append("`--output json` contains the packages with their digests")
     elif verbose and answer.sources:
-        rows = [(source.release, f"{source.file} sha256:{source.sha256}") for source in answer.sources]
+        # packages of npm have a digest such as `sha512-…`
+        prefixed = [(it, "" if it.sha256.startswith("sha512-") else "sha256:") for it in answer.sources]
+        rows = [(source.release, f"{source.file} {prefix}{source.sha256}") for source, prefix in prefixed]
         page.tables.append(Table("packages", ("release", "package"), rows))
     return page
 
@@ -251,7 +253,8 @@ def _compare_limits(older: ReleaseSupport, newer: ReleaseSupport) -> Iterator[tu
     if older.ir_version != newer.ir_version:
         yield "IR version", str(older.ir_version), str(newer.ir_version)
     for domain in dict.fromkeys((*older.opsets, *newer.opsets)):
-        before, after = (str(it.opsets.get(domain, "any")) for it in (older, newer))
+        # a release with limits lists all of its domains
+        before, after = (str(it.opsets.get(domain, "none" if it.opsets else "any")) for it in (older, newer))
         if before != after and domain not in INTERNAL_DOMAINS:
             yield f"opset of {domain}", before, after
     for name, place in _LAYOUTS.items():

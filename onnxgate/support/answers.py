@@ -40,7 +40,7 @@ class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     in releases that accept the opset.
     """
 
-    version: int  # opset in which this version was added
+    version: int  # opset in which this version was added, also if the question is about an older one
     first_opset: int  # first opset to which this value applies
     last_opset: int | None  # last one, unless no newer version is known
     deprecated: bool  # whether this version is deprecated
@@ -57,6 +57,7 @@ class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     operator: str  # name without the domain
     versions: tuple[VersionSupport, ...]  # ascending
     provider: str = "CPUExecutionProvider"  # execution provider whose kernels count
+    ai_onnx: int | None = None  # opset of ai.onnx in the models in question; None: any, or `domain` is ai.onnx
 
     @property
     def is_supported(self) -> bool:
@@ -106,7 +107,7 @@ class Source(msgspec.Struct, frozen=True):
 
     release: str  # exact release
     file: str  # name of the package
-    sha256: str  # digest of the package
+    sha256: str  # digest of the package; of npm packages, the sha512 in the form `sha512-…`
 
 
 class SupportAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,26 +48,45 @@ class _Arguments(NamedTuple):
 
 @functools.lru_cache(maxsize=2**16)
 def list_operations(
-    operator: Operator, since: int, opset: int, parameter: str, types: tuple[tuple[str, str], ...]
+    operator: Operator,
+    since: int,
+    opset: int,
+    parameter: str,
+    types: tuple[tuple[str, str], ...],
+    ai_onnx: int | None = None,
 ) -> tuple[Operation, ...]:
     """Return the smallest nodes of an operator's version, in models that import an opset of its domain.
 
     `types` fixes types of some type parameters; one of these is `parameter`, which the other types resemble if
     possible. The first nodes have types that a kernel accepts, then follow those for function bodies and casts. The
-    result is empty if no arguments can have the types together.
+    result is empty if no arguments can have the types together. `ai_onnx` is the opset of ai.onnx in models with
+    operators of other domains.
     """
     schema = next(schema for schema in operator.schemas if schema.since == since)
     arguments = _select_arguments(operator.name, schema, tuple(name for name, _ in types))
     kernels = [kernel for kernel in operator.kernels if kernel.start <= since <= (kernel.end or kernel.start)]
     bindings = _list_bindings(schema, kernels, arguments, parameter, dict(types))
-    operations = [_make_operation(operator, schema, arguments, binding, opset) for binding in bindings]
+    operations = [_make_operation(operator, schema, arguments, binding, (opset, ai_onnx)) for binding in bindings]
     return tuple(it for it in operations if _is_consistent(it, schema))
+
+
+def is_chosen_by_attribute(schema: Schema, parameter: str) -> bool:
+    """Return whether an attribute sets the type of a parameter. ONNX Runtime does not check such types in a schema.
+
+    Source: Cast, ConstantOfShape, Bernoulli and DequantizeLinear with result types that their schemas lack, loaded on
+    13 releases from 1.16.0 to 1.32.0.
+    """
+    is_result = parameter in {formal.type for formal in schema.outputs}
+    by_inputs = {formal.type for formal in schema.inputs}
+    has_attribute = any(name in schema.attributes for name in (*_TYPE_ATTRIBUTES, "value"))
+    return is_result and parameter not in by_inputs and parameter in schema.constraints and has_attribute
 
 
 def _is_consistent(operation: Operation, schema: Schema) -> bool:
     """Return whether the types of the outputs are those that ONNX Runtime infers, if it infers any.
 
-    Sequences and optionals must have the elements that the other arguments have.
+    Sequences and optionals must have the elements that the other arguments have; OptionalGetElement returns other types
+    as they are.
     """
     inferred = infer_output_types(operation.label, schema, operation.inputs, len(operation.outputs))
     if any(it and output and it != output for it, output in zip(inferred, operation.outputs, strict=True)):
@@ -78,7 +97,8 @@ def _is_consistent(operation: Operation, schema: Schema) -> bool:
     )
     types = {formal.type: value_type for formal, value_type in arguments if value_type}
     container, element = (types.get(name, "") for name in _CONTAINERS.get(operation.name, ("", "")))
-    return not container or not element or element in (container, container.partition("(")[2][:-1])
+    is_plain = operation.name == "OptionalGetElement" and not container.startswith("optional(")
+    return not container or not element or element == (container if is_plain else container.partition("(")[2][:-1])
 
 
 def _select_arguments(name: str, schema: Schema, wanted: tuple[str, ...]) -> _Arguments:
@@ -133,7 +153,8 @@ def _list_bindings(
     `campaigns/conformance/support_answers`, loaded on 34 releases from 1.16.0 to 1.32.0, agree with all answers.
     """
     allowed = {name: schema.constraints[name] for name in arguments.list_parameters(schema)}
-    if any(fixed[name] not in types for name, types in allowed.items() if name in fixed):
+    wrong = [name for name, types in allowed.items() if name in fixed and fixed[name] not in types]
+    if not all(is_chosen_by_attribute(schema, name) for name in wrong):
         return
     allowed = {name: frozenset({fixed[name]}) if name in fixed else types for name, types in allowed.items()}
     ranked = {name: _rank_types(types, fixed[parameter]) for name, types in allowed.items()}
@@ -179,7 +200,11 @@ def _bind_kernel(
 
 
 def _make_operation(
-    operator: Operator, schema: Schema, arguments: _Arguments, binding: Mapping[str, str], opset: int
+    operator: Operator,
+    schema: Schema,
+    arguments: _Arguments,
+    binding: Mapping[str, str],
+    opsets: tuple[int, int | None],
 ) -> Operation:
     inputs, outputs = (
         tuple(None if formal is None else binding.get(formal.type, formal.type) for formal in formals)
@@ -189,7 +214,8 @@ def _make_operation(
     unbound = [formal.type for formal in arguments.outputs if formal and formal.type not in bound]
     result = next((binding[it] for it in unbound if it in binding), "")
     attributes = tuple(_list_attributes(operator.name, schema, result, (inputs, outputs)))
-    ai_onnx = opset if operator.domain == DEFAULT_DOMAIN else _AI_ONNX_OPSET
+    opset, imported = opsets
+    ai_onnx = opset if operator.domain == DEFAULT_DOMAIN else imported or _AI_ONNX_OPSET
     return Operation(operator.domain, operator.name, opset, ai_onnx, inputs, outputs, attributes, static=False)
 
 

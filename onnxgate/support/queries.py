@@ -27,7 +27,7 @@ from onnxgate.support.matching.kernels import (
     find_implementation,
 )
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
-from onnxgate.support.minimal_nodes import list_operations
+from onnxgate.support.minimal_nodes import is_chosen_by_attribute, list_operations
 from onnxgate.support.operators import (
     Implementation,
     Operator,
@@ -54,20 +54,23 @@ def describe_operator(
     provider: str = CPU_PROVIDER,
     types: Mapping[str, str] | None = None,
     opset: int | None = None,
+    releases: Sequence[str] | None = None,
+    ai_onnx: int | None = None,
 ) -> tuple[OperatorSupport, ...]:
     """Return the support of an operator in each domain that has it, or in one domain; () if none has it.
 
     `types` fixes types of some parameters, such as `{"T1": "tensor(float16)"}`; versions without these parameters are
     left out. The name "" means the first parameter that accepts the type. With `opset`, only the operator's version in
-    this opset of its domain is described, as it is at this opset.
+    this opset of its domain is described, as it is at this opset. `releases` are known releases in ascending order;
+    without them, all count. `ai_onnx` is the opset of ai.onnx in models with operators of other domains, if known.
     """
     table = load_shipped_table(engine).operators
     domains = [it for it in table if name in table[it]] if domain is None else [domain]
     public = [it for it in domains if it not in INTERNAL_DOMAINS] or domains
     return tuple(
-        OperatorSupport(engine, it, name, versions, provider)
+        OperatorSupport(engine, it, name, versions, provider, ai_onnx if it != DEFAULT_DOMAIN else None)
         for it in public
-        if (versions := tuple(_OperatorQuery(it, name, engine, types or {}).describe(opset)))
+        if (versions := tuple(_OperatorQuery(it, name, engine, types or {}, releases, ai_onnx).describe(opset)))
     )
 
 
@@ -109,31 +112,51 @@ _RANKS: tuple[SupportWay, ...] = ("kernel", "converted", "function", "cast", "fo
 class _OperatorQuery:
     """The question which releases support an operator."""
 
-    def __init__(self, domain: str, name: str, engine: str, types: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        domain: str,
+        name: str,
+        engine: str,
+        types: Mapping[str, str],
+        releases: Sequence[str] | None,
+        ai_onnx: int | None,
+    ) -> None:
         self._domain, self._name, self._types = domain, name, types
-        self._releases = list_known_releases(engine)
+        self._ai_onnx = ai_onnx if domain != DEFAULT_DOMAIN else None
+        known = list_known_releases(engine)
+        self._releases = known if releases is None else tuple(releases)
+        self._known_operators = [
+            _find_operator(it, domain, name) for release in known if (it := get_implementation(release, engine))
+        ]
         implementations = [get_implementation(release, engine) for release in self._releases]
         self._implementations = [it for it in implementations if it is not None]
         self._operators = [_find_operator(it, domain, name) for it in self._implementations]
         self._limits = [get_limits(release, engine) for release in self._releases]
+        newest = max((row.opsets.get(domain, 1) for it in known if (row := get_limits(it, engine))), default=1)
         self._newest = max((row.opsets.get(domain, 1) for row in self._limits if row is not None), default=1)
+        self._is_limited = self._newest < newest
 
     def describe(self, opset: int | None) -> Iterator[VersionSupport]:
         """Yield the support of each version, or only of the version at an opset."""
-        schemas = [schema for operator in self._operators if operator for schema in operator.schemas]
+        schemas = [schema for operator in self._known_operators if operator for schema in operator.schemas]
         sinces = sorted({schema.since for schema in schemas})
         for since, following in itertools.zip_longest(sinces, sinces[1:]):
             last = following - 1 if following else None
             if opset is None:
+                if self._is_limited and since <= self._newest < (last or self._newest + 1):
+                    last = self._newest  # of the releases in question: none of them accepts newer opsets
                 yield from self._describe_version(since, last, range(since, max(last or self._newest, since) + 1))
-            elif since <= opset <= (last or opset):
+            elif since <= opset <= (last or opset) or opset < since == sinces[0]:
                 yield from self._describe_version(since, opset, range(opset, opset + 1))
 
     def _describe_version(self, since: int, last: int | None, opsets: range) -> Iterator[VersionSupport]:
         """Yield the support of one version; opsets with the same answers share a value."""
-        schemas = [schema for it in self._operators if (schema := _find_schema(it, since)) is not None]
+        schemas = [schema for it in self._known_operators if (schema := _find_schema(it, since)) is not None]
         parameters = _list_types(schemas)
-        fixed = {name or self._find_parameter(parameters, wanted): wanted for name, wanted in self._types.items()}
+        fixed = {name: wanted for name, wanted in self._types.items() if name}
+        if "" in self._types:  # a type without a name is about a parameter that no other type names
+            others = {name: types for name, types in parameters.items() if name not in fixed}
+            fixed[self._find_parameter(others, self._types[""])] = self._types[""]
         if not fixed.keys() <= parameters.keys():
             return
         parameters |= {name: [value_type] for name, value_type in fixed.items()}
@@ -143,7 +166,7 @@ class _OperatorQuery:
         for opset in opsets:
             answers = {
                 (parameter, value_type): [
-                    self._answer(index, since, opset, parameter, {**fixed, parameter: value_type})
+                    self._answer(index, schemas, opset, parameter, {**fixed, parameter: value_type})
                     for index in range(len(self._releases))
                 ]
                 for parameter, types in parameters.items()
@@ -176,7 +199,7 @@ class _OperatorQuery:
         accepts it in other versions, and otherwise the first one.
         """
         accepting = [name for name, types in parameters.items() if value_type in types]
-        schemas = [schema for operator in self._operators if operator for schema in reversed(operator.schemas)]
+        schemas = [schema for operator in self._known_operators if operator for schema in reversed(operator.schemas)]
         elsewhere = [
             name
             for schema in schemas
@@ -203,32 +226,67 @@ class _OperatorQuery:
         return tuple(spans)
 
     def _explain_opset(self, limits: Limits | None, opset: int) -> str:
-        """Return why a release does not accept an opset of the operator's domain; "" if it does."""
-        if limits is None or opset <= limits.opsets.get(self._domain, opset):
+        """Return why a release does not accept the opsets of a model; "" if it does."""
+        if limits is None:
             return ""
-        if opset <= limits.dev_opsets.get(self._domain, 0):
-            return f"opset {opset} requires ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
-        return f"opset {opset} is too new"
+        imports = [(self._domain, opset, "")]
+        if self._ai_onnx is not None:
+            imports.append((DEFAULT_DOMAIN, self._ai_onnx, f" of {DEFAULT_DOMAIN}"))
+        for domain, version, suffix in imports:
+            if version <= limits.opsets.get(domain, version):
+                continue
+            if version <= limits.dev_opsets.get(domain, 0):
+                return f"opset {version}{suffix} requires ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
+            return f"opset {version}{suffix} is too new"
+        return ""
 
-    def _answer(self, index: int, since: int, opset: int, parameter: str, types: Mapping[str, str]) -> _Answer:
-        """Return how a release runs a version of the operator with these types, at an opset."""
+    def _answer(
+        self, index: int, known: Sequence[Schema], opset: int, parameter: str, types: Mapping[str, str]
+    ) -> _Answer:
+        """Return how a release runs the operator with these types, at an opset.
+
+        `known` are the schemas of the version that models with this opset use; these have the names of `types`.
+        """
         refusal = self._explain_opset(self._limits[index], opset)
         if refusal:
             return _Answer("none", refusal)
-        operator, name = self._operators[index], f"`{self._name}({since})`"
-        schema = _find_schema(operator, since)
+        operator = self._operators[index]
+        schema = operator.schema(opset) if operator else None
         if schema is None or operator is None:
-            return _Answer("none", f"{name} does not exist")
-        for fixed, wanted in types.items():
-            if wanted not in schema.constraints.get(fixed, (wanted,)):
-                return _Answer("none", f"{name} does not accept `{wanted}` for `{fixed}`")
+            is_older = opset < known[-1].since
+            missing = f"`{self._name}`" if is_older else f"`{self._name}({known[-1].since})`"
+            return _Answer("none", f"{missing} does not exist{f' in opset {opset}' if is_older else ''}")
+        name = f"`{self._name}({schema.since})`"
+        translated: dict[str, str] = {}
+        invalid = ""
+        for wanted_name, wanted in types.items():
+            own_names = _translate_parameter(wanted_name, known, schema)
+            if not own_names:
+                return _Answer("none", f"{name} has no type parameter `{wanted_name}`")
+            for own in own_names:
+                if translated.setdefault(own, wanted) != wanted:
+                    return _Answer("none", f"{name} cannot have these types together")
+                if wanted in _list_accepted(schema, own):
+                    continue
+                if not is_chosen_by_attribute(schema, own):
+                    return _Answer("none", f"{name} does not accept `{wanted}` for `{own}`")
+                invalid = f"{name} must not return `{wanted}`, but the release may not check this"
         failed: list[_Answer] = []
-        for operation in list_operations(operator, since, opset, parameter, tuple(types.items())):
+        about = next(iter(_translate_parameter(parameter, known, schema)))
+        fixed = tuple(translated.items())
+        for operation in list_operations(operator, schema.since, opset, about, fixed, self._ai_onnx):
             answer = self._match(self._implementations[index], schema, operation)
             if answer.way not in ("none", "unknown"):
-                return answer
+                condition = invalid or self._restrict_interface(index, types.values())
+                return _Answer("unknown", condition) if condition else answer
             failed.append(answer)
         return _find_best(failed) if failed else _Answer("none", f"{name} cannot have these types together")
+
+    def _restrict_interface(self, index: int, types: Iterable[str]) -> str:
+        """Return the condition on which a release accepts types that models must not have as inputs or outputs."""
+        limits = self._limits[index]
+        refused = [it for it in types if limits is not None and it in limits.refused_interface_types]
+        return f"only if no input or output of the model is a `{refused[0]}`" if refused else ""
 
     def _match(self, release: Implementation, schema: Schema, operation: Operation) -> _Answer:
         """Return how a release runs an operation. Attributes that it requires beyond the schema are added."""
@@ -246,7 +304,7 @@ class _OperatorQuery:
             return _Answer("unknown", result)
         for condition, changed in _list_removals(operation):
             if isinstance(find_implementation(changed, release), Implemented):
-                return _Answer("folded", condition)
+                return _Answer("unknown", condition)  # the rest of the model decides
         is_general = result.rule == "type-mismatch" and result.detail  # about a type, not about the operator
         return _Answer("none", f"{result.problem}; the release {result.detail}" if is_general else result.problem)
 
@@ -254,9 +312,9 @@ class _OperatorQuery:
 def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:
     """Yield conditions under which releases may remove a node without a kernel, and the operation that meets them."""
     if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape":
-        yield "if all sizes of the input are fixed", replace(operation, static=True)
+        yield "only if all sizes of the input are fixed", replace(operation, static=True)
     if operation.domain == DEFAULT_DOMAIN and operation.name in ("Identity", "Dropout"):
-        yield "if the optimizer can remove it", replace(operation, traits=NodeTraits(is_eliminated=True))
+        yield "only if the optimizer can remove the node", replace(operation, traits=NodeTraits(is_eliminated=True))
 
 
 def _find_operator(release: Implementation, domain: str, name: str) -> Operator | None:
@@ -280,6 +338,29 @@ def _list_reference_schemas(domain: str, name: str) -> tuple[Schema, ...]:
 
 def _find_schema(operator: Operator | None, since: int) -> Schema | None:
     return next((schema for schema in (operator.schemas if operator else ()) if schema.since == since), None)
+
+
+def _translate_parameter(name: str, known: Sequence[Schema], schema: Schema) -> tuple[str, ...]:
+    """Return the type parameters of a schema for the arguments that have the parameter `name` in known schemas.
+
+    Releases can have different schemas of one version: newer ones may have more type parameters, or more arguments.
+    """
+    if name in {formal.type for formal in (*schema.inputs, *schema.outputs)}:
+        return (name,)
+    having = [it for it in reversed(known) if name in {formal.type for formal in (*it.inputs, *it.outputs)}]
+    reference = (*having, known[-1])[0]
+    sides = ((reference.inputs, schema.inputs), (reference.outputs, schema.outputs))
+    pairs = [(theirs, own) for formals, mine in sides for theirs in formals for own in mine if theirs.name == own.name]
+    found = [own for theirs, own in pairs if name in (theirs.type, theirs.name)]
+    return tuple(dict.fromkeys(own.type if own.type in schema.constraints else own.name for own in found))
+
+
+def _list_accepted(schema: Schema, parameter: str) -> frozenset[str]:
+    """Return the types that a schema allows for a type parameter, or for an argument whose type never varies."""
+    if parameter in schema.constraints:
+        return schema.constraints[parameter]
+    formals = [it for it in (*schema.inputs, *schema.outputs) if it.name == parameter]
+    return frozenset().union(*(schema.types_of(it) for it in formals))
 
 
 def _list_types(schemas: Sequence[Schema]) -> dict[str, list[str]]:

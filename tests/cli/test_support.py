@@ -135,13 +135,17 @@ def test_json_contains_what_the_answer_rests_on() -> None:
             "no known release of onnxruntime has an operator `com.microsoft.Conv`",
             "it exists in ai.onnx, com.microsoft.nchwc, com.ms.internal.nhwc",
         ),
-        (("Gelu", "--opset", "5"), "`Gelu` does not exist in opset 5", "it exists since opset 20"),
         (("Gelu", "--opset", "x"), "`--opset` must be a number, got `x`", "for example `--opset 20`"),
         (("Gelu", "--type", "Z=float"), "`Gelu` has no type parameter `Z`", "its type parameters: T"),
         (
             ("Gelu", "--type", "float", "--type", "double"),
             "`--type` is given twice for a type without a parameter",
             "name the parameters: `--type T1=float16`",
+        ),
+        (
+            ("Conv", "--type", "T=float", "--type", "double"),
+            "`Conv` has no type parameter besides `T`",
+            "omit the type without a parameter",
         ),
         (
             ("Gelu", "--runtime", "onnxruntime==1.14.1"),
@@ -151,6 +155,11 @@ def test_json_contains_what_the_answer_rests_on() -> None:
         (
             ("--diff", "1.17.2", "1.18.0"),
             "the operators of onnxruntime 1.17.2 are not known",
+            "known releases of 1.17: 1.17.0, 1.17.1, 1.17.3",
+        ),
+        (
+            ("--runtime", "onnxruntime==1.17.2"),
+            "no known release matches `onnxruntime==1.17.2`",
             "known releases of 1.17: 1.17.0, 1.17.1, 1.17.3",
         ),
         (("Gelu", "--provider", "cpu"), "unknown execution provider `cpu`; did you mean `CPUExecutionProvider`?", None),
@@ -173,9 +182,87 @@ def test_unknown_types_and_engines() -> None:
     assert (hint or "").startswith("engines with a table: `onnxruntime`")
 
 
-def test_kernels_of_other_providers_are_not_known() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ("Relu", "--runtime", "onnxruntime==1.18.1"),
+            "`Relu` is supported by onnxruntime 1.18.1, by a kernel, at opset 6–21",
+        ),
+        (
+            ("com.microsoft.BiasGelu", "--runtime", "onnxruntime==1.18.1"),
+            "`com.microsoft.BiasGelu` is supported by onnxruntime 1.18.1, by a kernel",
+        ),
+        (
+            ("BiasGelu", "--opset", "25", "--runtime", "onnxruntime>=1.22,<1.25"),
+            "`com.microsoft.BiasGelu` in models with opset 25 of ai.onnx is supported by onnxruntime 1.24.1–1.24.4, "
+            "by a kernel",
+        ),
+        (
+            ("Scaler", "--opset", "25", "--runtime", "onnxruntime==1.18.1"),
+            "`ai.onnx.ml.Scaler` in models with opset 25 of ai.onnx is not supported by onnxruntime 1.18.1: "
+            "opset 25 of ai.onnx is too new",
+        ),
+        (
+            ("ai.onnx.ml.Scaler", "--opset", "5", "--runtime", "onnxruntime>=1.17.3,<1.18.1"),
+            "`ai.onnx.ml.Scaler` at opset 5 is supported by onnxruntime 1.18.0, by a kernel",
+        ),
+    ],
+)  # fmt: skip
+def test_opsets_that_the_releases_in_question_accept(arguments: tuple[str, ...], expected: str) -> None:
+    """No answer names an opset that all releases in question refuse, also not of ai.onnx for other domains."""
+    assert first_sentence(*arguments) == expected
+
+
+def test_opsets_before_the_first_version() -> None:
+    """That an operator does not exist yet is an answer; operators of other domains may exist."""
+    output = run("Gelu", "--opset", "19", *KNOWN).output.splitlines()
+
+    assert output[0].startswith("`Gelu` at opset 19 is not supported by any of the 34 known releases")
+    assert output[0].endswith(": `Gelu` does not exist in opset 19")
+    assert output[1].startswith("`com.microsoft.Gelu` in models with opset 19 of ai.onnx is supported by all")
+    assert any(line.startswith("hint: at opset 20") for line in output)
+
+
+def test_digests_of_npm_packages() -> None:
+    """Packages of npm have another kind of digest."""
+    output = run("Gelu", "-v", "--runtime", "onnxruntime-web==1.22.0").output
+
+    assert "sha512-" in output
+    assert "sha256:" not in output
+
+
+def test_domains_that_only_one_release_has() -> None:
+    """A release that does not know a domain accepts no opset of it."""
+    lines = run("--diff", "1.16.0", "1.32.0").output.splitlines()
+
+    assert [line.split() for line in lines if "ai.onnx.preview " in line] == [
+        ["opset", "of", "ai.onnx.preview", "none", "1"]
+    ]
+
+
+def test_map_types_are_spelled_as_they_are_printed() -> None:
+    """Types that the answer lists are valid for `--type`, also with spaces and with `tensor(...)`."""
+    listed = run("DictVectorizer", *KNOWN).output
+    spellings = ("map(string,int64)", "map(string, int64)", "map(string,tensor(int64))", "map(str,long)")
+    answers = {first_sentence("DictVectorizer", "--type", it, *KNOWN) for it in spellings}
+
+    assert "map(string,int64)" in listed
+    assert [it.split(" by ")[0] for it in answers] == [
+        "`ai.onnx.ml.DictVectorizer` with `T1=map(string,int64)` is supported"
+    ]
+    assert " is supported by " in first_sentence("ZipMap", "--type", "seq(map(int64,float))", *KNOWN)
+    assert error_of("ZipMap", "--type", "map(foo,bar)")[0] == "unknown type `foo`"
+    assert error_of("ZipMap", "--type", "map(seq(int8),float)")[0] == "unknown type `seq(int8)`"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("Gelu",), ("--opset", "20"), ("--opset", *KNOWN), KNOWN, ("--diff", "1.17.0", "1.18.0")],
+)
+def test_kernels_of_other_providers_are_not_known(arguments: tuple[str, ...]) -> None:
     """The tables were read from CPU packages: the answer is not guessed."""
-    message, hint, status = error_of("Gelu", "--provider", "CUDAExecutionProvider")
+    message, hint, status = error_of(*arguments, "--provider", "CUDAExecutionProvider")
 
     assert status == 3
     assert message.startswith("the kernels of `CUDAExecutionProvider` are not known")

@@ -49,7 +49,7 @@ def test_spans_name_the_way() -> None:
         ("1.18.0", LAST, "kernel"),
     ]
     assert spans_of(gelu, "T", "float16") == [(FIRST, "1.16.3", "none"), ("1.17.0", LAST, "function")]
-    assert spans_of(one_version(microsoft, 1), "T", "float16") == [(FIRST, LAST, "cast")]
+    assert spans_of(one_version(microsoft, 1), "T", "float16") == [(FIRST, LAST, "function")]
     assert gelu.spans[0] == SupportSpan(FIRST, "1.16.3", "none", "opset 20 is too new")
 
 
@@ -57,7 +57,7 @@ def test_the_best_way_of_all_combinations_counts() -> None:
     """A release may run one combination of types with a kernel, and similar types only between casts."""
     (operator,) = describe_operator("GroupQueryAttention")
 
-    assert spans_of(operator.versions[0], "T_CACHE", "float16")[-1] == ("1.18.0", LAST, "kernel")
+    assert spans_of(operator.versions[0], "T_CACHE", "float16")[-1] == ("1.20.0", LAST, "kernel")
 
 
 def test_patch_releases_are_distinguished() -> None:
@@ -121,12 +121,22 @@ def test_bodies_of_onnx_runtime_need_an_opset() -> None:
     assert spans_of(new, "T", "float16") == [(FIRST, "1.19.2", "function"), ("1.20.0", LAST, "kernel")]
 
 
-def test_removed_and_folded_nodes_have_a_condition() -> None:
-    """Shape of a complex tensor has no kernel, but is replaced by a constant if all sizes are fixed."""
-    (shape,) = describe_operator("Shape", opset=15)
-    (support,) = (it for it in shape.versions[0].types if it.type == "tensor(complex64)")
+@pytest.mark.parametrize(
+    ("name", "type_name", "opset", "since", "condition"),
+    [
+        ("Shape", "int4", 21, "1.19.0", "only if all sizes of the input are fixed"),
+        ("Identity", "int4", 21, "1.19.0", "only if the optimizer can remove the node"),
+        ("Dropout", "bfloat16", 13, FIRST, "only if the optimizer can remove the node"),
+    ],
+)
+def test_nodes_without_a_kernel_that_may_be_removed(
+    name: str, type_name: str, opset: int, since: str, condition: str
+) -> None:
+    """Whether a release removes such a node depends on the model, so that this does not count as support."""
+    (operator,) = describe_operator(name, opset=opset, types={"": f"tensor({type_name})"})
 
-    assert support.spans == (SupportSpan(FIRST, LAST, "folded", "if all sizes of the input are fixed"),)
+    assert operator.versions[0].spans[-1] == SupportSpan(since, LAST, "unknown", condition)
+    assert not operator.is_supported
 
 
 def test_unknown_outcomes_are_not_an_answer() -> None:
@@ -210,6 +220,7 @@ def test_no_other_combination_of_types_changes_an_answer(name: str, opset: int) 
     ("name", "opset", "parameter", "type_name"),
     [
         ("TreeEnsemble", 5, "T", "tensor(float16)"),  # a cast input would differ from the tensors in attributes
+        ("Shape", 15, "T", "tensor(complex64)"),  # not even a constant can have this type
         ("Identity", 14, "V", "seq(tensor(complex64))"),  # removed, but the type is not supported at all
         ("SequenceInsert", 11, "T", "tensor(complex64)"),  # a sequence of other elements would be accepted
         ("SplitToSequence", 11, "S", "seq(tensor(int8))"),
@@ -239,3 +250,96 @@ def test_engines_that_convert_operators_have_no_kernels() -> None:
 
     assert "converted" in ways
     assert not {"kernel", "function", "cast"} & ways
+
+
+def test_releases_without_the_newest_version_use_an_older_one() -> None:
+    """ONNX Runtime 1.24 to 1.31 accept opset 25, but do not know the change to Attention in it."""
+    (attention,) = describe_operator("Attention", domain="ai.onnx", opset=25)
+
+    ways = [(span.since, span.until) for span in attention.versions[0].spans if span.way == "kernel"]
+    assert ways == [("1.24.1", "1.31.1")]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "type_name", "spans"),
+    [
+        ("com.microsoft.MatMulNBits", "T3", "float", [("1.18.0", LAST, "kernel")]),
+        ("com.microsoft.GroupQueryAttention", "T_CACHE", "int8", [("1.25.0", LAST, "kernel")]),
+        ("com.microsoft.MultiHeadAttention", "QK", "float16", [("1.22.0", LAST, "kernel")]),
+        ("com.microsoft.DecoderMaskedMultiHeadAttention", "V", "float", [("1.20.0", LAST, "kernel")]),
+        ("ai.onnx.NonMaxSuppression", "boxes", "float16", []),
+        ("ai.onnx.StringNormalizer", "X", "int64", []),
+    ],
+)
+def test_types_that_the_schema_of_a_release_lacks(
+    name: str, parameter: str, type_name: str, spans: list[tuple[str, str, str]]
+) -> None:
+    """Releases check fixed types of inputs; older schemas of a version lack arguments, or give them other types."""
+    domain, _, name = name.rpartition(".")
+    (operator,) = describe_operator(name, domain=domain, types={parameter: f"tensor({type_name})"})
+    found = spans_of(operator.versions[-1], parameter, type_name)
+
+    assert [span for span in found if span[2] != "none"] == spans
+
+
+@pytest.mark.parametrize(
+    ("name", "opset", "parameter", "type_name"),
+    [
+        ("Cast", 6, "T2", "string"),
+        ("Cast", 9, "T2", "bfloat16"),
+        ("ConstantOfShape", 9, "T2", "bfloat16"),
+        ("Bernoulli", 15, "T2", "string"),
+        ("DequantizeLinear", 23, "T3", "double"),
+    ],
+)
+def test_result_types_that_only_the_standard_forbids(name: str, opset: int, parameter: str, type_name: str) -> None:
+    """Releases load nodes whose attribute selects such a type, although the models are not valid ONNX."""
+    types = {parameter: f"tensor({type_name})"}
+    (operator,) = describe_operator(name, domain="ai.onnx", opset=opset, types=types)
+
+    assert "unknown" in {span.way for span in operator.versions[0].spans}
+    assert not operator.is_supported
+
+
+def test_types_with_and_without_a_parameter() -> None:
+    """A type without a parameter is about a parameter that no other type names."""
+    fixed = [
+        describe_operator(name, opset=opset, types=types)[0].versions[0].fixed
+        for name, opset, types in (
+            ("Cast", 13, {"T1": "tensor(float)", "": "tensor(int8)"}),
+            ("Slice", 13, {"T": "tensor(float)", "": "tensor(int32)"}),
+            ("OneHot", 11, {"": "tensor(float16)", "T1": "tensor(int64)"}),
+        )
+    ]
+
+    assert fixed == [
+        {"T1": "tensor(float)", "T2": "tensor(int8)"},
+        {"T": "tensor(float)", "Tind": "tensor(int32)"},
+        {"T1": "tensor(int64)", "T2": "tensor(float16)"},
+    ]
+    assert describe_operator("Conv", types={"T": "tensor(float)", "": "tensor(float16)"}) == ()
+
+
+def test_elements_of_optionals() -> None:
+    """OptionalGetElement returns the value of an optional, and values that are not optional as they are."""
+    ways = [
+        describe_operator("OptionalGetElement", opset=18, types={"O": container, "V": "tensor(float)"})[0]
+        .versions[0]
+        .spans[-1]
+        .way
+        for container in ("optional(tensor(float))", "tensor(float)", "seq(tensor(float))")
+    ]
+
+    assert ways == ["kernel", "kernel", "none"]
+
+
+def test_types_that_models_cannot_have_as_inputs() -> None:
+    """JavaScript represents no bfloat16 values: since 1.22.0, only values inside of a model can have this type."""
+    types = {"T1": "tensor(bfloat16)"}
+    (cast,) = describe_operator("Cast", opset=13, engine="onnxruntime-web", types=types)
+    condition = "only if no input or output of the model is a `tensor(bfloat16)`"
+
+    assert [(it.since, it.way, it.reason) for it in cast.versions[0].spans] == [
+        ("1.20.0", "kernel", ""),
+        ("1.22.0", "unknown", condition),
+    ]

@@ -220,6 +220,15 @@ CONTRIB_BODIES = {
             Y = Add (H, X)
         }
     """,
+    "com.microsoft.Gelu(1)": """
+        <domain: "com.microsoft", opset_import: ["" : 13]> Gelu (X) => (Y) {
+            A = Mul (X, X)
+            B = Erf (A)
+            C = Add (B, X)
+            D = Mul (C, X)
+            Y = Mul (X, D)
+        }
+    """,
     "com.microsoft.QuickGelu(1)": """
         <domain: "com.microsoft", opset_import: ["" : 13]> QuickGelu (X) => (Y) {
             S = Sigmoid (X)

@@ -145,7 +145,8 @@ class _Matcher:
         answers += _match_with_float_casts(kernels, schema, operation)
         if True in answers:
             return self._restrict(operation, schema) or _BY_CAST
-        if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static:
+        is_fixed_shape = operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static
+        if is_fixed_shape and not is_unregistered_type(operation.inputs[0] or "", self._on.release):
             return _FOLDED  # into a constant, before kernels are selected
         if operation.traits.is_eliminated and eliminates(operation, schema.since, self._on.release):
             return _FOLDED

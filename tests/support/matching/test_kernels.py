@@ -231,3 +231,12 @@ def test_casts_of_float16_between_kernels() -> None:
     model = node(21, "float16[2, 4, 3] x, float16[4] s", "float16[2, 4, 3] y", call)
 
     assert prediction(model, "1.30.0").verdict == "loads"
+
+
+@pytest.mark.parametrize(("opset", "is_refused"), [(8, True), (9, False)])
+def test_gelu_of_float16_needs_the_operators_of_its_body(opset: int, is_refused: bool) -> None:
+    """ONNX Runtime replaces com.microsoft.Gelu of float16 by nodes, of which Erf exists since opset 9."""
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>
+        g (float16[2] x) => (float16[2] y) {{ y = com.microsoft.Gelu (x) }}"""
+
+    assert bool(prediction(text, "1.24.4").found) == is_refused
