@@ -43,8 +43,6 @@ from onnxgate.support.queries import describe_operator, list_operators
 RELEASES = ("1.16.3", "1.18.1", "1.21.1", "1.24.4", "1.28.0", "1.32.0")
 IR_VERSION = 8  # every release supports it
 OPTIONS = {SINGLE: "Single", OPTIONAL: "Optional", VARIADIC: "Variadic", MIXED: "Variadic"}
-CONDITIONAL = ("unknown", "folded")
-"""Ways that depend on more than the node, except for Constant."""
 EXPLANATIONS = {
     r"(If|Loop)\(": "the Identity in its body does not support the type",
     r"Resize\(": "needs scales or sizes, which are optional inputs",
@@ -167,7 +165,7 @@ def _convert(node: Operation, schema: Schema) -> FuzzSchema:
 
 def explain(case: Case) -> str:
     """Return why the nodes of a case may not load although the answer is right; "" if there is no explanation."""
-    if case.way in CONDITIONAL and "/Constant(" not in case.name:
+    if case.way == "unknown":
         return "depends on more than the node"
     if case.way == "none":
         return ""

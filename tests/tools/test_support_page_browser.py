@@ -381,6 +381,7 @@ def test_unknown_addresses_are_explained(page: Page, address: str, message: str)
 @pytest.mark.parametrize("alias", ["fp16", "half", "Half", "tensor(fp16)", "FP16"])
 def test_types_may_have_the_names_that_the_command_accepts(page: Page, alias: str) -> None:
     """A link may use the name of a type in another library."""
+    page.open()
     (expected, found) = page.read("#Gelu/20/float16", f"#Gelu/20/{alias}")
 
     assert found["answers"]
@@ -389,6 +390,7 @@ def test_types_may_have_the_names_that_the_command_accepts(page: Page, alias: st
 
 def test_nested_types_may_have_the_names_that_the_command_accepts(page: Page) -> None:
     """The names apply inside of sequences, too."""
+    page.open()
     (expected, found) = page.read("#SequenceLength/11/seq(float)", "#SequenceLength/11/seq(fp32)")
 
     assert found["answers"]
