@@ -200,7 +200,7 @@ def describe_newest(version: VersionSupport, oldest: str) -> str:
     """Return the first release since which all releases support a version of an operator, or why there is none."""
     since = ""
     for span in version.spans:
-        since = "" if span.way in ("none", "unknown") else since or span.since
+        since = (since or span.since) if span.is_supported else ""
     if since:
         return f"≤ {oldest}" if since == oldest else since
     if version.deprecated:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from onnxgate.api.errors import ArgumentError, raise_argument_errors, require_type
-from onnxgate.support.answers import OperatorSupport, SupportSpan, VersionSupport
+from onnxgate.support.answers import OperatorSupport, SupportSpan, VersionSupport, list_ranges
 
 DEFAULT_DOMAIN = "ai.onnx"
 
@@ -29,7 +29,7 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(
             release
             for span in self.spans
-            if span.way not in ("none", "unknown")
+            if span.is_supported
             for release in self.releases[self.releases.index(span.since) : self.releases.index(span.until) + 1]
         )
 
@@ -41,30 +41,23 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def since(self) -> str:
         """First release of the newest range that supports the operator; "" if no release does."""
-        ranges = self._find_ranges()
-        return ranges[-1][0] if ranges else ""
+        return self._find_newest_range()[0]
 
     @property
     def until(self) -> str:
         """Last release that supports the operator; "" if no release does."""
-        ranges = self._find_ranges()
-        return ranges[-1][-1] if ranges else ""
+        return self._find_newest_range()[1]
 
-    def _find_ranges(self) -> list[list[str]]:
-        """Return each range of consecutive releases that support the operator."""
-        supported, ranges = set(self.supported), [list[str]()]
-        for release in self.releases:
-            if release in supported:
-                ranges[-1].append(release)
-            elif ranges[-1]:
-                ranges.append([])
-        return [found for found in ranges if found]
+    def _find_newest_range(self) -> tuple[str, str]:
+        """Return the ends of the newest range of consecutive releases that support the operator."""
+        ranges = list_ranges((span for span in self.spans if span.is_supported), self.releases)
+        return ranges[-1] if ranges else ("", "")
 
     def __str__(self) -> str:
         return self.summary
 
     def __repr__(self) -> str:
-        name = self.operator if self.domain == DEFAULT_DOMAIN else f"{self.domain}.{self.operator}"
+        name = f"{self.domain}.{self.operator}".removeprefix(f"{DEFAULT_DOMAIN}.")
         return f"<Support of {name} by {self.engine}: since={self.since!r}, until={self.until!r}>"
 
 
@@ -89,7 +82,7 @@ def support(
         TypeError: an argument has another type.
     """
     from onnxgate.commands.support import answer_about_operator
-    from onnxgate.formats.operator_support import Scope, find_best_spans
+    from onnxgate.formats.operator_support import Scope
     from onnxgate.support.limits import list_table_engines
 
     for name, value in (("operator", operator), ("requirement", requirement)):
@@ -113,13 +106,12 @@ def support(
             opset=opset,
         )
     found = _select_domain(label, answer.operators)
-    best = found.versions[0].spans if len(found.versions) == 1 else tuple(find_best_spans(found, answer.releases))
     return Support(
         engine=found.engine,
         domain=found.domain,
         operator=found.operator,
         releases=answer.releases,
-        spans=best,
+        spans=found.find_best_spans(answer.releases),
         versions=found.versions,
         summary=Scope(answer).summarize(found),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from onnxgate.core.text import join_phrases, join_quoted, pluralize
@@ -17,6 +17,8 @@ from onnxgate.support.answers import (
     SupportWay,
     TypeSupport,
     VersionSupport,
+    join_spans,
+    list_ranges,
 )
 from onnxgate.support.operators import PROBED_ENGINES
 
@@ -91,20 +93,12 @@ class Scope:
         return f"{since}–{until}"
 
     def name_ranges(self, spans: Sequence[SupportSpan]) -> str:
-        """Return consecutive spans as one range, and join the ranges: `1.17.0–1.17.3 and since 1.19.0`."""
-        ranges: list[tuple[str, str]] = []
-        for span in spans:
-            follows = ranges and self._releases.index(ranges[-1][1]) + 1 == self._releases.index(span.since)
-            if follows:
-                ranges[-1] = ranges[-1][0], span.until
-            else:
-                ranges.append((span.since, span.until))
-        return join_phrases([self.name_range(*it) for it in ranges])
+        """Return the ranges of releases in spans, such as `1.17.0–1.17.3 and since 1.19.0`."""
+        return join_phrases([self.name_range(*it) for it in list_ranges(spans, self._releases)])
 
     def covers_all(self, spans: Sequence[SupportSpan]) -> bool:
         """Return whether the spans contain all releases."""
-        count = sum(self._releases.index(it.until) - self._releases.index(it.since) + 1 for it in spans)
-        return count == len(self._releases)
+        return list_ranges(spans, self._releases) == [(self._releases[0], self._releases[-1])]
 
     @property
     def all_releases(self) -> str:
@@ -119,14 +113,14 @@ class Scope:
         """Return the answer about an operator in one sentence."""
         version = _find_focus(operator)
         within = f" in models with opset {operator.ai_onnx} of {DEFAULT_DOMAIN}" if operator.ai_onnx else ""
-        subject = f"`{_name_operator(operator)}`{_name_fixed_types(operator)}{within}"
+        subject = f"`{operator.label}`{_name_fixed_types(operator)}{within}"
         newest = self._judge(version.spans)
         last = operator.versions[-1]
         if len(operator.versions) == 1:
             return f"{subject}{_name_at(version)} {newest}"
-        best = self._judge(find_best_spans(operator, self._releases))
+        best = self._judge(operator.find_best_spans(self._releases))
         end = f"; it is deprecated since opset {last.first_opset}" if last.deprecated else ""
-        supported = [it for it in operator.versions if _is_supported(it.spans)]
+        supported = [it for it in operator.versions if it.is_supported]
         if not supported:
             is_refused = all(span.way == "none" for it in operator.versions for span in it.spans)
             return f"{subject} {best}{', at any opset' if is_refused else ''}{end}"
@@ -142,12 +136,12 @@ class Scope:
 
     def suggest_opsets(self, operator: OperatorSupport) -> str:
         """Return the opsets at which releases support an operator, in one sentence; "" if there are none."""
-        supported = [it for it in operator.versions if _is_supported(it.spans)]
+        supported = [it for it in operator.versions if it.is_supported]
         if not supported:
             return ""
         opsets = _name_opset_range(supported[0].first_opset, supported[-1].last_opset)
-        best = self._judge(find_best_spans(operator, self._releases))
-        return f"at opset {opsets}, `{_name_operator(operator)}` {best}"
+        best = self._judge(operator.find_best_spans(self._releases))
+        return f"at opset {opsets}, `{operator.label}` {best}"
 
     def _locate(self, spans: Sequence[SupportSpan]) -> str:
         """Return the releases of spans in words, such as `since 1.18.0` or `only by 1.18.0–1.18.1`."""
@@ -158,7 +152,7 @@ class Scope:
 
     def _judge(self, spans: Sequence[SupportSpan]) -> str:
         """Return a verb phrase: which releases support something, and how."""
-        supported = [span for span in spans if _is_supported([span])]
+        supported = [span for span in spans if span.is_supported]
         unknown = [span for span in spans if span.way == "unknown"]
         if not supported:
             if unknown:
@@ -190,7 +184,7 @@ class Scope:
     def make_tables(self, operator: OperatorSupport, *, verbose: bool) -> Iterator[Table]:
         """Yield the tables about an operator: types at the newest opset, refusals, and the other opsets."""
         focus = _find_focus(operator)
-        label = _name_operator(operator)
+        label = operator.label
         shown = list(reversed(operator.versions)) if verbose else [focus]
         for version in shown:
             yield from self._make_version_tables(label, version, verbose=verbose)
@@ -213,15 +207,15 @@ class Scope:
         if not version.fixed and not free:
             free = list(version.types)
         title = f"{label}{_name_at(version)}{' (deprecated)' if version.deprecated else ''}"
-        is_supported = any(span.way != "none" for span in version.spans)
+        is_refused = all(span.way == "none" for span in version.spans)
         has_conditions = any(span.reason for span in version.spans if span.way != "none")
-        if free and is_supported:
+        if free and not is_refused:
             yield self._make_type_table(title, free, verbose=verbose, has_names=bool(version.fixed))
             title = ""
-        if version.fixed or (verbose and len(version.spans) > 1) or has_conditions or not is_supported:
+        if version.fixed or (verbose and len(version.spans) > 1) or has_conditions or is_refused:
             rows = [
                 (self.name_range(span.since, span.until), WAYS[span.way] + (f": {span.reason}" if span.reason else ""))
-                for span in _merge_spans(version.spans, with_reasons=True)
+                for span in join_spans(version.spans, with_reasons=True)
             ]
             yield Table(title, ("releases", "support"), rows)
 
@@ -249,7 +243,7 @@ class Scope:
 
     def _list_ways(self, spans: Sequence[SupportSpan]) -> str:
         """Return a cell such as `kernel since 1.18.0; function body 1.17.0–1.17.3`."""
-        spans = _merge_spans(spans, with_reasons=False)
+        spans = join_spans(spans, with_reasons=False)
         parts = []
         for way in WAYS:
             own = [span for span in spans if span.way == way]
@@ -260,44 +254,10 @@ class Scope:
         return "; ".join(parts) or WAYS["none"]
 
 
-def _merge_spans(spans: Iterable[SupportSpan], *, with_reasons: bool) -> list[SupportSpan]:
-    """Join consecutive spans with the same way, and the same reason if this matters.
-
-    The reason for which support is not known always matters.
-    """
-    merged: list[SupportSpan] = []
-    groups = itertools.groupby(spans, key=lambda it: (it.way, it.reason if with_reasons or it.way == "unknown" else ""))
-    for (way, reason), group in groups:
-        members = list(group)
-        merged.append(SupportSpan(members[0].since, members[-1].until, way, reason))
-    return merged
-
-
-def _is_supported(spans: Iterable[SupportSpan]) -> bool:
-    return any(span.way not in ("none", "unknown") for span in spans)
-
-
 def _find_focus(operator: OperatorSupport) -> VersionSupport:
     """Return the newest version that a release supports; the newest version if there is none."""
-    supported = [it for it in operator.versions if _is_supported(it.spans)]
+    supported = [it for it in operator.versions if it.is_supported]
     return (supported or operator.versions)[-1]
-
-
-def find_best_spans(operator: OperatorSupport, releases: Sequence[str]) -> list[SupportSpan]:
-    """Return for each release the best way at any opset."""
-    ranks: list[SupportWay] = ["kernel", "converted", "function", "cast", "folded", "unknown", "none"]
-    best: dict[str, SupportSpan] = {}
-    for version in operator.versions:
-        for span in version.spans:
-            for release in releases[releases.index(span.since) : releases.index(span.until) + 1]:
-                before = best.get(release)
-                if before is None or ranks.index(span.way) < ranks.index(before.way):
-                    best[release] = SupportSpan(release, release, span.way, span.reason)
-    return _merge_spans([best[release] for release in releases], with_reasons=False)
-
-
-def _name_operator(operator: OperatorSupport) -> str:
-    return operator.operator if operator.domain == DEFAULT_DOMAIN else f"{operator.domain}.{operator.operator}"
 
 
 def _name_fixed_types(operator: OperatorSupport) -> str:

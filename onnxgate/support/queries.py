@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
 from onnxgate.support.answers import (
+    SUPPORTED_WAYS,
+    WAYS,
     NewestVersions,
     OperatorSupport,
     SupportSpan,
@@ -101,12 +103,11 @@ class _Answer(NamedTuple):
 
 
 def _find_best(answers: Iterable[_Answer]) -> _Answer:
-    return min(answers, key=lambda answer: _RANKS.index(answer.way))
+    return min(answers, key=lambda answer: WAYS.index(answer.way))
 
 
 _Answers = dict[tuple[str, str], list[_Answer]]
 """Answer of each release in ascending order, by type parameter and type."""
-_RANKS: tuple[SupportWay, ...] = ("kernel", "converted", "function", "cast", "folded", "unknown", "none")
 
 
 class _OperatorQuery:
@@ -276,7 +277,7 @@ class _OperatorQuery:
         fixed = tuple(translated.items())
         for operation in list_operations(operator, schema.since, opset, about, fixed, self._ai_onnx):
             answer = self._match(self._implementations[index], schema, operation)
-            if answer.way not in ("none", "unknown"):
+            if answer.way in SUPPORTED_WAYS:
                 condition = invalid or self._restrict_interface(index, types.values())
                 return _Answer("unknown", condition) if condition else answer
             failed.append(answer)
