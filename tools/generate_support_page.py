@@ -18,10 +18,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from onnxgate.commands.support import TYPE_ALIASES
 from onnxgate.core.text import pluralize
 from onnxgate.support import limits, operators, queries
 from onnxgate.support.answers import OperatorSupport, SupportSpan, SupportWay, VersionSupport
+from onnxgate.support.type_names import TYPE_ALIASES
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = ROOT / "docs" / "_support"

@@ -81,7 +81,7 @@ def support(
         ArgumentError: a name, opset or requirement is not known, or the table of the engine contains no operators.
         TypeError: an argument has another type.
     """
-    from onnxgate.commands.support import answer_about_operator
+    from onnxgate.commands.support import Question, answer
     from onnxgate.formats.operator_support import Scope
     from onnxgate.support.limits import list_table_engines
 
@@ -95,25 +95,25 @@ def support(
     named = {"": types} if isinstance(types, str) else types
     for parameter, kind in named.items():
         require_type(f"types[{parameter!r}]", kind, str)
-    pairs = [f"{parameter}={kind}".removeprefix("=") for parameter, kind in named.items() if kind]
     is_engine = requirement in list_table_engines()
+    question = Question(
+        operator=label,
+        types=tuple(f"{parameter}={kind}".removeprefix("=") for parameter, kind in named.items() if kind),
+        opset=opset,
+        runtime=None if is_engine else requirement,
+        engine=requirement if is_engine else "",
+    )
     with raise_argument_errors():
-        answer = answer_about_operator(
-            label,
-            None if is_engine else requirement,
-            engine=requirement if is_engine else "",
-            types=pairs,
-            opset=opset,
-        )
-    found = _select_domain(label, answer.operators)
+        answered = answer(question)
+    found = _select_domain(label, answered.operators)
     return Support(
         engine=found.engine,
         domain=found.domain,
         operator=found.operator,
-        releases=answer.releases,
-        spans=found.find_best_spans(answer.releases),
+        releases=answered.releases,
+        spans=found.find_best_spans(answered.releases),
         versions=found.versions,
-        summary=Scope(answer).summarize(found),
+        summary=Scope(answered).summarize(found),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -21,6 +20,7 @@ from onnxgate.support.answers import (
     list_ranges,
 )
 from onnxgate.support.operators import PROBED_ENGINES
+from onnxgate.support.type_names import shorten_type
 
 WAYS: dict[SupportWay, str] = {
     "kernel": "kernel",
@@ -43,7 +43,6 @@ _OLDEST_OPSET = 7
 """Oldest opset that ONNX Runtime supports fully; older ones are listed only on request."""
 _MAX_CONTAINERS = 4
 """Maximum number of sequence types, and of optional types, that a row lists unless all details are requested."""
-_TENSOR = re.compile(r"(?<![a-z_])tensor\(([a-z0-9]+)\)")
 
 
 class Table(NamedTuple):
@@ -266,7 +265,7 @@ def _name_fixed_types(operator: OperatorSupport) -> str:
     if not fixed[0]:
         return ""
     is_same = all(it == fixed[0] for it in fixed)
-    pairs = [f"{name}={_shorten(it)}" if is_same else _shorten(it) for name, it in fixed[-1].items()]
+    pairs = [f"{name}={shorten_type(it)}" if is_same else shorten_type(it) for name, it in fixed[-1].items()]
     return f" with {join_quoted(pairs)}"
 
 
@@ -286,17 +285,12 @@ def _name_opset_range(first: int, last: int | None) -> str:
 
 def _list_type_names(types: Sequence[str], *, shorten: bool) -> str:
     """Return the names of types; with `shorten`, long lists of sequences and optionals are only counted."""
-    names = [_shorten(it) for it in types]
+    names = [shorten_type(it) for it in types]
     for kind, prefix in (("sequence", "seq("), ("optional", "optional(")):
         own = [name for name in names if name.startswith(prefix)]
         if shorten and len(own) > _MAX_CONTAINERS:
             names = [*(name for name in names if name not in own), pluralize(len(own), f"{kind} type")]
     return ", ".join(names)
-
-
-def _shorten(value_type: str) -> str:
-    """Return a type without `tensor(…)` around element types."""
-    return _TENSOR.sub(r"\1", value_type)
 
 
 def list_notes(answer: SupportAnswer) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.answers import ChangeKind, OperatorChange
 from onnxgate.support.operators import FormalParameter, Implementation, Kernel, Operator, Schema
+from onnxgate.support.type_names import shorten_type
 
 Types = dict[str, frozenset[str]]  # constraint -> types
 Versions = tuple[int, int]
@@ -82,7 +83,7 @@ def _attributes(schema: Schema) -> list[str]:
 
 
 def _formals(formals: Iterable[FormalParameter]) -> list[str]:
-    return [f"{formal.name}: {short_type(formal.type)}{('', '?', '…', '…')[formal.option]}" for formal in formals]
+    return [f"{formal.name}: {shorten_type(formal.type)}{('', '?', '…', '…')[formal.option]}" for formal in formals]
 
 
 def _kernels(older: Iterable[Kernel], newer: Iterable[Kernel]) -> Iterator[str]:
@@ -119,7 +120,7 @@ def _ranges(kernels: Iterable[Kernel]) -> dict[Versions, Types]:
 
 def _types(old: Mapping[str, frozenset[str]], new: Mapping[str, frozenset[str]]) -> Iterator[str]:
     for name in sorted(old.keys() | new.keys()):
-        before, after = (sorted(map(short_type, types.get(name, ()))) for types in (old, new))
+        before, after = (sorted(map(shorten_type, types.get(name, ()))) for types in (old, new))
         words = " ".join(word.strip() for word in _moved("", before, after))
         if words:
             yield f"{name} {words}"
@@ -143,8 +144,3 @@ def _range(versions: Versions) -> str:
 def _and_more(what: str, words: Iterable[str]) -> str:
     listed = ", ".join(words)
     return f"{what} {listed}" if listed else ""
-
-
-def short_type(type_name: str) -> str:
-    """Remove `tensor(…)` from a type: `int64` for `tensor(int64)`."""
-    return type_name.removeprefix("tensor(").removesuffix(")") if type_name.startswith("tensor(") else type_name

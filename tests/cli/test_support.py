@@ -178,8 +178,8 @@ def test_unknown_types_and_engines() -> None:
     assert error_of("Gelu", "--type", "flot16")[0] == "unknown type `flot16`; did you mean `float16`?"
     message, hint, status = error_of("Gelu", "--engine", "tensorrt")
 
-    assert (message, status) == ("onnxgate has no support table for `tensorrt`", 2)
-    assert (hint or "").startswith("engines with a table: `onnxruntime`")
+    assert (message, status) == ("onnxgate has no support data for `tensorrt`", 2)
+    assert (hint or "").startswith("engines with support data: `onnxruntime`")
 
 
 @pytest.mark.parametrize(
