@@ -32,6 +32,12 @@ NEWEST = "newest"
     "opsets that all releases accept.",
 )
 @click.option(
+    "--ir-version",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show the releases that accept models with IR version N.",
+)
+@click.option(
     "--type",
     "types",
     multiple=True,
@@ -62,6 +68,7 @@ NEWEST = "newest"
 def command(
     operator: str | None,
     opset: str | None,
+    ir_version: int | None,
     types: tuple[str, ...],
     runtime: str | None,
     diff: tuple[str, str] | None,
@@ -82,6 +89,7 @@ def command(
         operator=operator,
         types=types,
         opset=None if opset in (None, NEWEST) else _parse_opset(opset),
+        ir_version=ir_version,
         newest=opset == NEWEST,
         difference=diff,
         runtime=runtime,
@@ -93,7 +101,7 @@ def command(
         sinks,
         answer,
         partial(support_answer.format_text, answer, quiet=options.quiet, verbose=options.verbose),
-        partial(support_answer.format_markdown, answer),
+        partial(support_answer.format_markdown, answer, quiet=options.quiet, verbose=options.verbose),
     )
     return 0
 

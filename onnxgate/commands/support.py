@@ -30,6 +30,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     operator: str | None = None  # such as `Gelu` or `com.microsoft.Gelu`
     types: tuple[str, ...] = ()  # such as `float16` or `T1=float16`
     opset: int | None = None  # of ai.onnx, or of the domain that `operator` names
+    ir_version: int | None = None  # without an operator
     newest: bool = False  # which are the newest versions that all releases accept?
     difference: tuple[str, str] | None = None  # the older and the newer release to compare
     runtime: str | None = None  # requirement that selects releases; None: all known ones
@@ -55,7 +56,7 @@ def answer(question: Question) -> SupportAnswer:
     else:
         newest = find_newest_versions(releases, engine) if question.newest else None
         described = tuple(describe_release(release, engine) for release in releases)
-        found = replace(found, opset=question.opset, newest=newest, described=described)
+        found = replace(found, opset=question.opset, ir_version=question.ir_version, newest=newest, described=described)
     table = load_shipped_table(engine)
     sources = tuple(
         Source(source.release, source.wheel, source.sha256)
@@ -66,16 +67,21 @@ def answer(question: Question) -> SupportAnswer:
 
 
 def _check_combination(question: Question) -> None:
-    is_about_opset = question.newest or question.opset is not None
+    has_versions = question.newest or question.opset is not None or question.ir_version is not None
     if question.difference is not None:
-        if question.runtime is not None or is_about_opset or question.types:
-            raise UsageError("`--diff` cannot be combined with `--runtime`, `--opset` or `--type`")
+        if question.runtime is not None or has_versions or question.types:
+            raise UsageError("`--diff` cannot be combined with `--runtime`, `--opset`, `--ir-version` or `--type`")
     elif question.operator is not None:
+        if question.ir_version is not None:
+            hint = "omit one of them; support of an operator does not depend on the IR version"
+            raise UsageError("`--ir-version` cannot be combined with an operator", hint=hint)
         if question.newest:
             raise UsageError("`--opset` requires a number with an operator", hint="for example `--opset 20`")
+    elif question.newest and question.ir_version is not None:
+        raise UsageError("`--opset` requires a number with `--ir-version`", hint="for example `--opset 20`")
     elif question.types:
         raise UsageError("`--type` requires an operator", hint="for example `onnxgate support Gelu --type float16`")
-    elif question.runtime is None and not question.engine and not is_about_opset:
+    elif question.runtime is None and not question.engine and not has_versions:
         hint = "for example `onnxgate support Gelu` or `onnxgate support --runtime 'onnxruntime==1.18.1'`"
         raise UsageError("name an operator or releases", hint=hint)
 

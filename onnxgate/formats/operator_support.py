@@ -155,13 +155,13 @@ class Scope:
         unknown = [span for span in spans if span.way == "unknown"]
         if not supported:
             if unknown:
-                return f"may be supported {self._name_by(unknown)}: {unknown[-1].reason}"
+                return f"may be supported {self.name_by(unknown)}: {unknown[-1].reason}"
             reasons = {span.reason for span in spans}
             reason = "".join(f": {it}" for it in reasons if it and len(reasons) == 1)
             negated = self.all_releases.replace("all ", "any of the ", 1)
             return f"is not supported by {negated}{reason}"
         ways = list(dict.fromkeys(span.way for span in supported))
-        verb = f"is supported {self._name_by(supported)}"
+        verb = f"is supported {self.name_by(supported)}"
         maybe = f" and may be supported {self._place(unknown)} ({unknown[-1].reason})" if unknown else ""
         if len(ways) == 1:
             phrase = f", {_PHRASES[ways[0]]}" if ways[0] in _PHRASES else ""
@@ -169,7 +169,7 @@ class Scope:
         by_way = [f"{_PHRASES[way]} {self._place(supported, way)}" for way in ways]
         return f"{verb}: {join_phrases(by_way)}{',' if maybe else ''}{maybe}"
 
-    def _name_by(self, spans: Sequence[SupportSpan]) -> str:
+    def name_by(self, spans: Sequence[SupportSpan]) -> str:
         """Return the releases of spans with the engine, such as `since onnxruntime 1.18.0`."""
         if self.covers_all(spans):
             return f"by {self.all_releases}"

@@ -63,20 +63,21 @@ def format_text(
     return "\n".join(neutralize_commands(line) for line in lines) + "\n"
 
 
-def format_markdown(answer: SupportAnswer) -> str:
-    """Render an answer as Markdown, without a heading."""
-    page = _make_page(answer, verbose=False)
+def format_markdown(answer: SupportAnswer, *, quiet: bool = False, verbose: bool = False) -> str:
+    """Render an answer as Markdown, without a heading; `quiet` and `verbose` as in `format_text`."""
+    page = _make_page(answer, verbose=verbose)
     lines = []
     for sentence in page.sentences:
         lines += [f"**{escape_markdown(sentence)}**", ""]
-    for table in page.tables:
+    for table in () if quiet else page.tables:
         lines += [f"{escape_markdown(table.title)}:", ""] if table.title else []
         lines += [f"| {' | '.join(table.heads)} |", "|---" * len(table.heads) + "|"]
         lines += [render_row(escape_markdown(row[0]), [*map(escape_markdown, row[1:])]) for row in table.rows]
         lines.append("")
-    lines += [f"- {label}: {escape_markdown(text)}" for label, text in page.advice]
-    lines += [""] if page.advice and page.notes else []
-    lines += map(escape_markdown, page.notes)
+    if not quiet:
+        lines += [f"- {label}: {escape_markdown(text)}" for label, text in page.advice]
+        lines += [""] if page.advice and page.notes else []
+        lines += map(escape_markdown, page.notes)
     return "\n".join(neutralize_commands(line) for line in lines).strip("\n") + "\n"
 
 
@@ -101,8 +102,8 @@ def _render_table(table: Table, paper: Terminal) -> Iterator[str]:
 
 def _make_page(answer: SupportAnswer, *, verbose: bool) -> Page:
     if answer.newest is not None:
-        return _describe_newest(answer)
-    if answer.difference is not None:
+        page = _describe_newest(answer, verbose=verbose)
+    elif answer.difference is not None:
         page = _describe_difference(answer.engine, answer.difference)
     elif answer.operators:
         page = describe_operators(answer, verbose=verbose)
@@ -120,8 +121,8 @@ def _make_page(answer: SupportAnswer, *, verbose: bool) -> Page:
 
 def _describe_releases(answer: SupportAnswer, *, verbose: bool) -> Page:
     described = answer.described
-    if answer.opset is not None:
-        return _describe_opset(answer, answer.opset)
+    if answer.opset is not None or answer.ir_version is not None:
+        return _describe_accepting_releases(answer, verbose=verbose)
     if len(described) == 1:
         return _describe_release(answer.engine, described[0], answer)
     first, last = described[0].release, described[-1].release
@@ -134,49 +135,42 @@ def _describe_releases(answer: SupportAnswer, *, verbose: bool) -> Page:
 def _make_release_table(described: Sequence[ReleaseSupport], *, verbose: bool = False) -> Table:
     """Return a table of versions; consecutive releases with the same versions share a row unless `verbose`."""
     domains = [it for it in ("ai.onnx", "ai.onnx.ml") if any(it in row.opsets for row in described)]
-    rows: dict[tuple[str, ...], list[ReleaseSupport]] = {}
-    for row in described:
-        versions = (str(row.ir_version or "any"), *(str(row.opsets.get(domain, "any")) for domain in domains))
-        count = str(sum((row.operators or {}).values()) or "not known")
-        rows.setdefault((row.release, *versions, count) if verbose else versions, []).append(row)
     heads = ("releases", "IR version", *(f"opset of {domain}" for domain in domains))
+
+    def list_versions(row: ReleaseSupport) -> tuple[str, ...]:
+        return str(row.ir_version or "any"), *(str(row.opsets.get(domain, "any")) for domain in domains)
+
     if verbose:
-        return Table("", (*heads, "operators"), list(rows))
-    ends = [(members[0].release, members[-1].release) for members in rows.values()]
-    names = ["–".join(dict.fromkeys(pair)) for pair in ends]
-    return Table("", heads, [(name, *versions) for name, versions in zip(names, rows, strict=True)])
+        counts = ("not known" if it.operators is None else str(sum(it.operators.values())) for it in described)
+        rows = [(it.release, *list_versions(it), count) for it, count in zip(described, counts, strict=True)]
+        return Table("", (*heads, "operators"), rows)
+    groups = [(versions, list(members)) for versions, members in itertools.groupby(described, key=list_versions)]
+    ends = [dict.fromkeys((members[0].release, members[-1].release)) for _, members in groups]
+    return Table("", heads, [("–".join(names), *versions) for names, (versions, _) in zip(ends, groups, strict=True)])
 
 
-def _describe_opset(answer: SupportAnswer, opset: int) -> Page:
-    """Return which releases accept an opset of ai.onnx."""
-    scope = Scope(answer)
-    spans = [
-        SupportSpan(it.release, it.release, "kernel")
-        for it in answer.described
-        if opset <= it.opsets.get(DEFAULT_DOMAIN, opset)
-    ]
-    if scope.covers_all(spans):
-        sentence = f"opset {opset} is accepted by {scope.all_releases}"
-    elif spans:
-        ranges = scope.name_ranges(spans)
-        where = (
-            ranges.replace("since ", f"since {answer.engine} ", 1)
-            if "since" in ranges
-            else f"by {answer.engine} {ranges}"
-        )
-        sentence = f"opset {opset} is accepted {where}"
+def _describe_accepting_releases(answer: SupportAnswer, *, verbose: bool) -> Page:
+    """Return which releases accept the IR version and the opset in question."""
+    scope, versions = Scope(answer), (answer.ir_version, answer.opset)
+    names = [f"{name} {version}" for name, version in zip(("IR version", "opset"), versions, strict=True) if version]
+    subject = f"{join_phrases(names)} {'is' if len(names) == 1 else 'are'}"
+    spans = [SupportSpan(it.release, it.release, "kernel") for it in answer.described if it.accepts(*versions)]
+    if spans:
+        sentence = f"{subject} accepted {scope.name_by(spans)}"
     else:
-        sentence = f"opset {opset} is not accepted by {scope.all_releases.replace('all ', 'any of the ', 1)}"
+        sentence = f"{subject} not accepted by {scope.all_releases.replace('all ', 'any of the ', 1)}"
     unreleased = [
         SupportSpan(it.release, it.release, "none")
         for it in answer.described
-        if it.opsets.get(DEFAULT_DOMAIN, opset) < opset <= it.unreleased_opsets.get(DEFAULT_DOMAIN, 0)
+        if it.accepts(answer.ir_version)
+        and not it.accepts(*versions)
+        and (answer.opset or 0) <= it.unreleased_opsets.get(DEFAULT_DOMAIN, 0)
     ]
     advice: list[tuple[Literal["fix", "hint"], str]] = []
     if unreleased:
         ranges = scope.name_ranges(unreleased)
         advice.append(("hint", f"with `ALLOW_RELEASED_ONNX_OPSET_ONLY=0`, {ranges} accept it as well"))
-    return Page([sentence], [_make_release_table(answer.described)], advice, [])
+    return Page([sentence], [_make_release_table(answer.described, verbose=verbose)], advice, [])
 
 
 def _describe_release(engine: str, release: ReleaseSupport, answer: SupportAnswer) -> Page:
@@ -205,7 +199,7 @@ def _describe_release(engine: str, release: ReleaseSupport, answer: SupportAnswe
     return Page([sentence], tables, advice, list_notes(answer) if release.operators else [])
 
 
-def _describe_newest(answer: SupportAnswer) -> Page:
+def _describe_newest(answer: SupportAnswer, *, verbose: bool) -> Page:
     assert answer.newest is not None
     newest, scope = answer.newest, Scope(answer)
     opset = newest.opsets.get(DEFAULT_DOMAIN)
@@ -222,7 +216,7 @@ def _describe_newest(answer: SupportAnswer) -> Page:
     advice.append(
         ("hint", f"a type may still have no kernel: `onnxgate check model.onnx --target {shlex.quote(requirement)}`")
     )
-    return Page([sentence], [_make_release_table(answer.described)], advice, [])
+    return Page([sentence], [_make_release_table(answer.described, verbose=verbose)], advice, [])
 
 
 def _describe_difference(engine: str, difference: ReleaseDifference) -> Page:

@@ -146,6 +146,11 @@ class ReleaseSupport(msgspec.Struct, frozen=True, kw_only=True):
     external_data: dict[str, bool] | None  # whether it reads external data there; None: not measured
     operators: dict[str, int] | None  # number of operators with a kernel, by domain; None: not known
 
+    def accepts(self, ir_version: int | None = None, opset: int | None = None) -> bool:
+        """Return whether the release accepts an IR version and an opset of ai.onnx; None is any."""
+        limits = (ir_version, self.ir_version), (opset, self.opsets.get("ai.onnx"))
+        return all(version is None or newest is None or version <= newest for version, newest in limits)
+
 
 class ReleaseDifference(msgspec.Struct, frozen=True):
     """Differences between two releases."""
@@ -173,6 +178,7 @@ class SupportAnswer(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorSupport, ...] = ()  # operator in question, in each domain that has it
     other_opsets: tuple[OperatorSupport, ...] = ()  # the same at all opsets, if no release supports it at the opset
     opset: int | None = None  # opset of ai.onnx, if the question is about one without an operator
+    ir_version: int | None = None  # IR version, if the question is about one
     described: tuple[ReleaseSupport, ...] = ()  # releases in question
     newest: NewestVersions | None = None  # newest versions that all releases accept, if this is the question
     difference: ReleaseDifference | None = None  # differences between two releases, if this is the question

@@ -67,6 +67,20 @@ def error_of(*arguments: str) -> tuple[str, str | None, int]:
             ("--opset", "20", *KNOWN),
             "opset 20 is accepted by onnxruntime 1.17.0–1.32.0",
         ),
+        (("--ir-version", "10", *KNOWN), "IR version 10 is accepted by onnxruntime 1.18.0–1.32.0"),
+        (
+            ("--ir-version", "11", "--engine", "onnxruntime-web"),
+            "IR version 11 is accepted since onnxruntime-web 1.23.0",
+        ),
+        (("--ir-version", "9", "--engine", "openvino"), "IR version 9 is accepted by all "),
+        (
+            ("--ir-version", "10", "--opset", "20", "--runtime", "onnxruntime<1.18"),
+            "IR version 10 and opset 20 are not accepted by any of the ",
+        ),
+        (
+            ("--ir-version", "9", "--opset", "20", "--runtime", "onnxruntime==1.17.1"),
+            "IR version 9 and opset 20 are accepted by onnxruntime 1.17.1",
+        ),
         (
             ("--runtime", "onnxruntime>=1.18,<1.33", "--opset"),
             "export at opset 21 and IR version 10: all 27 known releases of onnxruntime that match "
@@ -108,6 +122,25 @@ def test_differences_omit_the_operators_of_the_optimizer() -> None:
     assert "com.ms.internal" not in output
     assert "com.microsoft.SparseAttention" in output
     assert "opset of ai.onnx     20      21" in output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("Mish", "--runtime", "onnxruntime==1.17.1"),
+        ("--runtime", "onnxruntime==1.17.1", "--opset"),
+        ("--runtime", "onnxruntime==1.17.1", "--opset", "20"),
+        ("--diff", "1.17.1", "1.17.3"),
+    ],
+)
+@pytest.mark.parametrize("output_format", ["text", "markdown"])
+def test_quiet_and_verbose_output(arguments: tuple[str, ...], output_format: str) -> None:
+    """In each format, `-q` omits all but the sentence, and `-v` adds the packages."""
+    usual, quiet, verbose = (run(*arguments, "--output", output_format, *it).output for it in ((), ("-q",), ("-v",)))
+
+    assert usual.startswith(quiet)
+    assert len(quiet.splitlines()) == 1
+    assert ("onnxruntime-1.17.1-cp" in usual, "onnxruntime-1.17.1-cp" in verbose) == (False, True)
 
 
 def test_json_contains_what_the_answer_rests_on() -> None:
@@ -163,6 +196,21 @@ def test_json_contains_what_the_answer_rests_on() -> None:
             "known releases of 1.17: 1.17.0, 1.17.1, 1.17.3",
         ),
         (("Gelu", "--provider", "cpu"), "unknown execution provider `cpu`; did you mean `CPUExecutionProvider`?", None),
+        (
+            ("Gelu", "--ir-version", "10"),
+            "`--ir-version` cannot be combined with an operator",
+            "omit one of them; support of an operator does not depend on the IR version",
+        ),
+        (
+            ("--ir-version", "10", "--opset"),
+            "`--opset` requires a number with `--ir-version`",
+            "for example `--opset 20`",
+        ),
+        (
+            ("--engine", "onnxruntime>=1.18"),
+            "`onnxruntime>=1.18` is not the name of an engine",
+            "for example `onnxruntime`",
+        ),
         ((), "name an operator or releases", "for example `onnxgate support Gelu` or `onnxgate support "
          "--runtime 'onnxruntime==1.18.1'`"),
     ],

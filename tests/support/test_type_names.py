@@ -27,5 +27,5 @@ def test_names_are_types_of_schemas(name: str, value_type: str, short: str) -> N
 
 def test_unknown_element_types() -> None:
     """They are errors, also inside of sequences."""
-    with pytest.raises(UsageError, match="unknown type `flot`; did you mean `float`?"):
+    with pytest.raises(UsageError, match=r"unknown type `flot`; did you mean `float`\?"):
         parse_type_name("seq(flot)")

@@ -113,6 +113,12 @@ def list_samples() -> dict[str, SupportAnswer]:
             newest=NewestVersions(9, {"ai.onnx": 19, "ai.onnx.ml": 3}),
         ),
         "opset": SupportAnswer(engine=about.engine, requirement="", releases=RELEASES, opset=20, described=DESCRIBED),
+        "IR version": SupportAnswer(
+            engine=about.engine, requirement="", releases=RELEASES, ir_version=10, described=DESCRIBED
+        ),
+        "versions": SupportAnswer(
+            engine=about.engine, requirement="", releases=RELEASES, ir_version=9, opset=21, described=DESCRIBED[:3]
+        ),
         "difference": SupportAnswer(
             engine="onnxruntime",
             requirement="",
