@@ -59,9 +59,9 @@ def answer(question: Question) -> SupportAnswer:
         found = replace(found, opset=question.opset, ir_version=question.ir_version, newest=newest, described=described)
     table = load_shipped_table(engine)
     sources = tuple(
-        Source(source.release, source.wheel, source.sha256)
-        for source in table.sources
-        if source.release in found.releases
+        Source(it.release, it.wheel, it.sha256 if it.sha256.startswith("sha512-") else f"sha256:{it.sha256}")
+        for it in table.sources
+        if it.release in found.releases
     )
     return replace(found, platform=table.platform, sources=sources)
 
@@ -193,7 +193,10 @@ def _compare_releases(found: SupportAnswer, older: str, newer: str, label: str |
             for known in operators
         ]
     difference = ReleaseDifference(
-        older=describe_release(older, engine), newer=describe_release(newer, engine), changes=list_changes(*operators)
+        older=describe_release(older, engine),
+        newer=describe_release(newer, engine),
+        changes=list_changes(*operators),
+        operator=label or "",
     )
     return replace(found, releases=(older, newer), difference=difference)
 

@@ -39,6 +39,15 @@ _PHRASES: dict[SupportWay, str] = {
     "folded": "by removing the node while loading",
 }
 """How sentences name each of them; an engine that converts operators supports all of them in that way."""
+_ORIGINS = {
+    "onnxruntime-web": "from the kernels of the ONNX Runtime releases with the same numbers, without those whose "
+    "models {engine} refused ({releases}); kernels that no such model reaches are assumed"
+}
+"""Where the answers about an engine come from, unless its packages report it."""
+_PROBED_ORIGIN = (
+    "from models with one node that {engine} loaded or refused ({releases}); a release between two with the same "
+    "result is assumed to have it"
+)
 _OLDEST_OPSET = 7
 """Oldest opset that ONNX Runtime supports fully; older ones are listed only on request."""
 _MAX_CONTAINERS = 4
@@ -99,14 +108,17 @@ class Scope:
         """Return whether the spans contain all releases."""
         return list_ranges(spans, self._releases) == [(self._releases[0], self._releases[-1])]
 
-    @property
-    def all_releases(self) -> str:
-        """All releases in words, such as `all 34 known releases (1.16.0–1.32.0)`."""
-        first, last = self._releases[0], self._releases[-1]
-        if first == last:
+    def name_all(self, *, negated: bool = False) -> str:
+        """Return all releases in words, such as `all 34 known releases (1.16.0–1.32.0)`; `negated`, after "not"."""
+        first, last, count = self._releases[0], self._releases[-1], len(self._releases)
+        if count == 1:
             return f"{self._engine} {first}"
+        if count == 2:
+            number = "either of the 2" if negated else "both"
+        else:
+            number = f"any of the {count}" if negated else f"all {count}"
         matching = f" that match `{self._requirement}`" if self._requirement else ""
-        return f"all {len(self._releases)} known releases of {self._engine}{matching} ({first}–{last})"
+        return f"{number} known releases of {self._engine}{matching} ({first}–{last})"
 
     def summarize(self, operator: OperatorSupport) -> str:
         """Return the answer about an operator in one sentence."""
@@ -116,9 +128,10 @@ class Scope:
         newest = self._judge(version.spans)
         last = operator.versions[-1]
         if len(operator.versions) == 1:
-            return f"{subject}{_name_at(version)} {newest}"
+            return f"{subject}{_name_at(version)} {newest}{self._name_opset_limits(operator, version)}"
         best = self._judge(operator.find_best_spans(self._releases))
-        end = f"; it is deprecated since opset {last.first_opset}" if last.deprecated else ""
+        end = self._name_opset_limits(operator, version)
+        end += f"; it is deprecated since opset {last.first_opset}" if last.deprecated else ""
         supported = [it for it in operator.versions if it.is_supported]
         if not supported:
             is_refused = all(span.way == "none" for it in operator.versions for span in it.spans)
@@ -133,6 +146,15 @@ class Scope:
             newest = f"it {newest}"
         return f"{subject} {best}; at opset {_name_opsets(version)}, {newest}{end}"
 
+    def _name_opset_limits(self, operator: OperatorSupport, version: VersionSupport) -> str:
+        """Return which releases do not accept all opsets of a version, such as ` (1.17.0–1.17.3: up to opset 20)`."""
+        parts = []
+        for limit, group in itertools.groupby(self._releases, key=operator.opset_limits.get):
+            if limit is not None and version.first_opset <= limit < (version.last_opset or 0):
+                releases = list(group)
+                parts.append(f"{self.name_range(releases[0], releases[-1])}: up to opset {limit}")
+        return f" ({'; '.join(parts)})" if parts else ""
+
     def suggest_opsets(self, operator: OperatorSupport) -> str:
         """Return the opsets at which releases support an operator, in one sentence; "" if there are none."""
         supported = [it for it in operator.versions if it.is_supported]
@@ -145,7 +167,7 @@ class Scope:
     def _locate(self, spans: Sequence[SupportSpan]) -> str:
         """Return the releases of spans in words, such as `since 1.18.0` or `only by 1.18.0–1.18.1`."""
         if self.covers_all(spans):
-            return f"by {self.all_releases}"
+            return f"by {self.name_all()}"
         ranges = self.name_ranges(spans)
         return ranges if ranges.startswith("since") else f"by {ranges}"
 
@@ -158,8 +180,7 @@ class Scope:
                 return f"may be supported {self.name_by(unknown)}: {unknown[-1].reason}"
             reasons = {span.reason for span in spans}
             reason = "".join(f": {it}" for it in reasons if it and len(reasons) == 1)
-            negated = self.all_releases.replace("all ", "any of the ", 1)
-            return f"is not supported by {negated}{reason}"
+            return f"is not supported by {self.name_all(negated=True)}{reason}"
         ways = list(dict.fromkeys(span.way for span in supported))
         verb = f"is supported {self.name_by(supported)}"
         maybe = f" and may be supported {self._place(unknown)} ({unknown[-1].reason})" if unknown else ""
@@ -172,7 +193,7 @@ class Scope:
     def name_by(self, spans: Sequence[SupportSpan]) -> str:
         """Return the releases of spans with the engine, such as `since onnxruntime 1.18.0`."""
         if self.covers_all(spans):
-            return f"by {self.all_releases}"
+            return f"by {self.name_all()}"
         ranges = self.name_ranges(spans)
         return f"since {self._engine} {ranges[6:]}" if ranges.startswith("since ") else f"by {self._engine} {ranges}"
 
@@ -229,7 +250,9 @@ class Scope:
         parameters: dict[tuple[tuple[str, str], ...], list[str]] = {}
         for parameter, groups in cells.items():
             ordered = sorted(groups.items(), key=lambda group: group[0] == WAYS["none"])
-            key = tuple((_list_type_names(names, shorten=not verbose), releases) for releases, names in ordered)
+            key = tuple(
+                (", ".join(list_type_names(names, shorten=not verbose)), releases) for releases, names in ordered
+            )
             parameters.setdefault(key, []).append(parameter)
         if len(cells) == 1 and not has_names:
             return Table(title, ("types", "releases"), [row for key in parameters for row in key])
@@ -260,13 +283,14 @@ def _find_focus(operator: OperatorSupport) -> VersionSupport:
 
 
 def _name_fixed_types(operator: OperatorSupport) -> str:
-    """Return the types in question, with their parameters if these are the same at all opsets."""
-    fixed = [version.fixed for version in operator.versions]
-    if not fixed[0]:
-        return ""
-    is_same = all(it == fixed[0] for it in fixed)
-    pairs = [f"{name}={shorten_type(it)}" if is_same else shorten_type(it) for name, it in fixed[-1].items()]
-    return f" with {join_quoted(pairs)}"
+    """Return the types in question with their parameters, such as ` with `V=int4` (before opset 14, `T=int4`)`."""
+    groups = itertools.groupby(operator.versions, key=lambda version: version.fixed)
+    *older, newest = [
+        (join_quoted([f"{name}={shorten_type(it)}" for name, it in fixed.items()]), list(versions)[-1].last_opset)
+        for fixed, versions in groups
+    ]
+    before = ", ".join(f"before opset {(last or 0) + 1}, {pairs}" for pairs, last in reversed(older))
+    return f" with {newest[0]}{f' ({before})' if before else ''}" if newest[0] else ""
 
 
 def _name_opsets(version: VersionSupport) -> str:
@@ -283,22 +307,24 @@ def _name_opset_range(first: int, last: int | None) -> str:
     return f"{first}+" if last is None else str(first) if first == last else f"{first}–{last}"
 
 
-def _list_type_names(types: Sequence[str], *, shorten: bool) -> str:
+def list_type_names(types: Sequence[str], *, shorten: bool) -> list[str]:
     """Return the names of types; with `shorten`, long lists of sequences and optionals are only counted."""
     names = [shorten_type(it) for it in types]
     for kind, prefix in (("sequence", "seq("), ("optional", "optional(")):
         own = [name for name in names if name.startswith(prefix)]
         if shorten and len(own) > _MAX_CONTAINERS:
             names = [*(name for name in names if name not in own), pluralize(len(own), f"{kind} type")]
-    return ", ".join(names)
+    return names
 
 
 def list_notes(answer: SupportAnswer) -> list[str]:
     """Return what an answer rests on, and what is not known."""
     first, last = answer.releases[0], answer.releases[-1]
     ends = first if first == last else f"{pluralize(len(answer.releases), 'release')}, {first}–{last}"
-    others = "devices" if answer.engine in PROBED_ENGINES else "execution providers"
+    is_probed = answer.engine in PROBED_ENGINES
+    origin = _ORIGINS.get(answer.engine, _PROBED_ORIGIN if is_probed else "from the packages of {engine} ({releases})")
+    others = "devices" if is_probed else "execution providers"
     return [
-        f"from the packages of {answer.engine} ({ends}, {answer.platform}); attribute values and shapes are not "
-        f"considered (`onnxgate check MODEL` considers them); other {others} may differ"
+        f"{origin.format(engine=answer.engine, releases=f'{ends}, {answer.platform}')}; attribute values and shapes "
+        f"are not considered (`onnxgate check MODEL` considers them); other {others} may differ"
     ]

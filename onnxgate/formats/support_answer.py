@@ -11,7 +11,14 @@ from typing import Literal
 from onnxgate.core.escape import escape_markdown, neutralize_commands
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.formats.markdown import render_row
-from onnxgate.formats.operator_support import Page, Scope, Table, describe_operators, list_notes
+from onnxgate.formats.operator_support import (
+    Page,
+    Scope,
+    Table,
+    describe_operators,
+    list_notes,
+    list_type_names,
+)
 from onnxgate.formats.text import Column, Terminal
 from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
 from onnxgate.support.answers import (
@@ -37,6 +44,16 @@ _CHANGE_TITLES: dict[ChangeKind, str] = {
     "removed": "removed operators",
     "changed": "changed operators",
 }
+_LEGEND = {
+    "kernel": "`kernel 13+` implements version 13 of the operator, `kernel 7-12` versions 7 to 12",
+    "schema": "`schema` is the definition of a version",
+    " for ": "`A for B`: A replaces B",
+    " +": "`+` and `-`: added and removed types, attributes, inputs and outputs",
+    "?": "`?`: optional",
+    "…": "`…`: any number of them",
+    "!": "`!`: required",
+}
+"""Meanings of marks in descriptions of changes."""
 
 
 def format_text(
@@ -112,9 +129,7 @@ def _make_page(answer: SupportAnswer, *, verbose: bool) -> Page:
     if verbose and len(answer.sources) > _MAX_SOURCES:
         page.notes.append("`--output json` contains the packages with their digests")
     elif verbose and answer.sources:
-        # packages of npm have a digest such as `sha512-…`
-        prefixed = [(it, "" if it.sha256.startswith("sha512-") else "sha256:") for it in answer.sources]
-        rows = [(source.release, f"{source.file} {prefix}{source.sha256}") for source, prefix in prefixed]
+        rows = [(source.release, f"{source.file} {source.digest}") for source in answer.sources]
         page.tables.append(Table("packages", ("release", "package"), rows))
     return page
 
@@ -158,7 +173,7 @@ def _describe_accepting_releases(answer: SupportAnswer, *, verbose: bool) -> Pag
     if spans:
         sentence = f"{subject} accepted {scope.name_by(spans)}"
     else:
-        sentence = f"{subject} not accepted by {scope.all_releases.replace('all ', 'any of the ', 1)}"
+        sentence = f"{subject} not accepted by {scope.name_all(negated=True)}"
     unreleased = [
         SupportSpan(it.release, it.release, "none")
         for it in answer.described
@@ -190,6 +205,9 @@ def _describe_release(engine: str, release: ReleaseSupport, answer: SupportAnswe
         places = [("the model's folder", "yes")]
         places += [(_LAYOUTS[name], "yes" if reads else "no") for name, reads in release.external_data.items()]
         tables.append(Table("", ("external data in", "is read"), places))
+    if release.refused_interface_types:
+        refused = ", ".join(list_type_names(release.refused_interface_types, shorten=True))
+        tables.append(Table("", ("types of", "that are refused"), [("inputs and outputs", refused)]))
     advice: list[tuple[Literal["fix", "hint"], str]] = []
     for domain, newest in release.unreleased_opsets.items():
         text = f"opset {newest} of {domain} is accepted only with `ALLOW_RELEASED_ONNX_OPSET_ONLY=0`"
@@ -206,9 +224,9 @@ def _describe_newest(answer: SupportAnswer, *, verbose: bool) -> Page:
     parts = [f"opset {opset}"] if opset else []
     parts += [f"IR version {newest.ir_version}"] if newest.ir_version else []
     if not parts:
-        return Page([f"{scope.all_releases} accept any opset and IR version"], [], [], [])
+        return Page([f"{scope.name_all()} accept any opset and IR version"], [], [], [])
     verb = "accept" if len(answer.releases) > 1 else "accepts"
-    sentence = f"export at {' and '.join(parts)}: {scope.all_releases} {verb} them"
+    sentence = f"export at {' and '.join(parts)}: {scope.name_all()} {verb} them"
     requirement = answer.requirement or answer.engine
     advice: list[tuple[Literal["fix", "hint"], str]] = []
     if opset:
@@ -227,20 +245,19 @@ def _describe_difference(engine: str, difference: ReleaseDifference) -> Page:
         by_kind[change.kind].append((", ".join(change.operators), "; ".join(change.details)))
         counts[change.kind] += len(change.operators)
     numbers = [f"{pluralize(count, 'operator')} {kind}" for kind, count in counts.items() if count]
-    summary = join_phrases(numbers) or "no operator changed"
+    unchanged = f"`{difference.operator}` did not change" if difference.operator else "no operator changed"
+    summary = join_phrases(numbers) or unchanged
     sentence = f"from {engine} {older.release} to {newer.release}: {summary}"
     tables = []
     limits = list(_compare_limits(older, newer))
     if limits:
-        tables.append(Table("versions and external data", ("", older.release, newer.release), limits))
+        tables.append(Table("limits", ("", older.release, newer.release), limits))
     for kind, title in _CHANGE_TITLES.items():
         if by_kind[kind]:
             tables.append(Table(title, ("operators", "changes"), by_kind[kind]))
-    legend = (
-        "`kernel 13+` implements version 13 of the operator, `kernel 7-12` versions 7 to 12; `schema` is the "
-        "definition of a version"
-    )
-    return Page([sentence], tables, [], [legend] if numbers else [])
+    details = " ".join(detail for change in difference.changes for detail in change.details)
+    legend = "; ".join(meaning for mark, meaning in _LEGEND.items() if mark in details)
+    return Page([sentence], tables, [], [legend] if legend else [])
 
 
 def _compare_limits(older: ReleaseSupport, newer: ReleaseSupport) -> Iterator[tuple[str, str, str]]:
@@ -256,3 +273,8 @@ def _compare_limits(older: ReleaseSupport, newer: ReleaseSupport) -> Iterator[tu
         if reads[0] != reads[1] and None not in reads:
             before, after = ("read" if it else "refused" for it in reads)
             yield f"external data in {place}", before, after
+    refused = [it.refused_interface_types for it in (older, newer)]
+    changes = (refused[0], refused[1], "refused", "accepted"), (refused[1], refused[0], "accepted", "refused")
+    for types, others, before, after in changes:
+        for name in list_type_names([it for it in types if it not in others], shorten=True):
+            yield f"inputs and outputs of {name}", before, after

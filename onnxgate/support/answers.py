@@ -83,6 +83,9 @@ class VersionSupport(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether a release supports this version."""
         return any(span.is_supported for span in self.spans)
 
+    def __hash__(self) -> int:
+        return hash((self.version, self.first_opset, self.spans, self.types))  # without the dictionary
+
 
 class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Support of one operator by the releases of an engine that the question is about."""
@@ -93,6 +96,7 @@ class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     versions: tuple[VersionSupport, ...]  # ascending
     provider: str = "CPUExecutionProvider"  # execution provider whose kernels count
     ai_onnx: int | None = None  # opset of ai.onnx in the models in question; None: any, or `domain` is ai.onnx
+    opset_limits: dict[str, int] = {}  # newest opset of releases that accept only the first opsets of a version
 
     @property
     def is_supported(self) -> bool:
@@ -145,6 +149,7 @@ class ReleaseSupport(msgspec.Struct, frozen=True, kw_only=True):
     unreleased_opsets: dict[str, int]  # newer ones that require ALLOW_RELEASED_ONNX_OPSET_ONLY=0
     external_data: dict[str, bool] | None  # whether it reads external data there; None: not measured
     operators: dict[str, int] | None  # number of operators with a kernel, by domain; None: not known
+    refused_interface_types: tuple[str, ...] = ()  # types that inputs and outputs of models cannot have
 
     def accepts(self, ir_version: int | None = None, opset: int | None = None) -> bool:
         """Return whether the release accepts an IR version and an opset of ai.onnx; None is any."""
@@ -158,6 +163,7 @@ class ReleaseDifference(msgspec.Struct, frozen=True):
     older: ReleaseSupport  # the first release
     newer: ReleaseSupport  # the second release
     changes: tuple[OperatorChange, ...]  # sorted by their first operators
+    operator: str = ""  # operator in question; "": all
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -165,7 +171,7 @@ class Source(msgspec.Struct, frozen=True):
 
     release: str  # exact release
     file: str  # name of the package
-    sha256: str  # digest of the package; of npm packages, the sha512 in the form `sha512-…`
+    digest: str  # of the package: `sha256:…`, or of npm packages, their integrity `sha512-…`
 
 
 class SupportAnswer(msgspec.Struct, frozen=True, kw_only=True):

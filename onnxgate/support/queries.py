@@ -77,11 +77,14 @@ def describe_operator(
     table = load_shipped_table(engine).operators
     domains = [it for it in table if name in table[it]] if domain is None else [domain]
     public = [it for it in domains if it not in INTERNAL_DOMAINS] or domains
-    return tuple(
-        OperatorSupport(engine, it, name, versions, provider, ai_onnx if it != DEFAULT_DOMAIN else None)
-        for it in public
-        if (versions := tuple(_OperatorQuery(it, name, engine, types or {}, releases, ai_onnx).describe(opset)))
-    )
+    found = []
+    for it in public:
+        query = _OperatorQuery(it, name, engine, types or {}, releases, ai_onnx)
+        if versions := tuple(query.describe(opset)):
+            imported = ai_onnx if it != DEFAULT_DOMAIN else None
+            limits = query.find_opset_limits(versions)
+            found.append(OperatorSupport(engine, it, name, versions, provider, imported, limits))
+    return tuple(found)
 
 
 def find_newest_versions(releases: Iterable[str], engine: str = "onnxruntime") -> NewestVersions:
@@ -120,6 +123,7 @@ def describe_release(release: str, engine: str = "onnxruntime") -> ReleaseSuppor
         unreleased_opsets=limits.dev_opsets,
         external_data=None if layouts is None else {it: getattr(layouts, it) for it in layouts.__struct_fields__},
         operators=operators,
+        refused_interface_types=limits.refused_interface_types,
     )
 
 
@@ -177,6 +181,13 @@ class _OperatorQuery:
                 yield from self._describe_version(since, last, range(since, max(last or self._newest, since) + 1))
             elif since <= opset <= (last or opset) or opset < since == sinces[0]:
                 yield from self._describe_version(since, opset, range(opset, opset + 1))
+
+    def find_opset_limits(self, versions: Sequence[VersionSupport]) -> dict[str, int]:
+        """Return the newest opset of each release that accepts the first opset of a version, but not the last one."""
+        limits = zip(self._releases, self._limits, strict=True)
+        newest = {release: row.opsets[self._domain] for release, row in limits if row and self._domain in row.opsets}
+        ends = [(version.first_opset, version.last_opset) for version in versions]
+        return {it: n for it, n in newest.items() if any(first <= n < (last or 0) for first, last in ends)}
 
     def _describe_version(self, since: int, last: int | None, opsets: range) -> Iterator[VersionSupport]:
         """Yield the support of one version; opsets with the same answers share a value."""

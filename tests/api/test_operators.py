@@ -184,3 +184,11 @@ def test_an_operator_of_several_other_domains(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(command, "answer", lambda _: msgspec.structs.replace(answer, operators=twins))
     with pytest.raises(ArgumentError, match=r"`Gelu` exists in `com\.microsoft` and `my\.domain`; pass `domain`"):
         support("Gelu")
+
+
+def test_answers_are_hashable() -> None:
+    """Equal answers are the same key of a dictionary."""
+    first, second = support("Gelu", types="float16"), support("Gelu", types="float16")
+
+    assert {first: "known"}[second] == "known"
+    assert len({first, second, support("Gelu", types="float")}) == 2

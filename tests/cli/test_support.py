@@ -90,6 +90,30 @@ def error_of(*arguments: str) -> tuple[str, str | None, int]:
             ("--runtime", "onnxruntime==1.17.1"),
             "onnxruntime 1.17.1 accepts models up to IR version 9 and opset 20 of ai.onnx",
         ),
+        (("--diff", "1.17.3", "1.18.0", "Relu"), "from onnxruntime 1.17.3 to 1.18.0: `Relu` did not change"),
+        (
+            ("Identity", "--type", "int4", *KNOWN),
+            "`Identity` with `V=int4` (before opset 14, `T=int4`) may be supported by onnxruntime 1.19.0–1.32.0: only",
+        ),
+        (
+            ("Relu", "--runtime", "onnxruntime==1.18.*"),
+            "`Relu` is supported by both known releases of onnxruntime that match `onnxruntime==1.18.*` "
+            "(1.18.0–1.18.1), by a kernel, at opset 6–21",
+        ),
+        (
+            ("Where", "--type", "bool", "--runtime", "onnxruntime==1.18.*"),
+            "`Where` with `T=bool` is not supported by either of the 2 known releases",
+        ),
+        (
+            ("Mish", "--runtime", "onnxruntime>=1.16.1,<1.20"),
+            "`Mish` is supported by all 10 known releases of onnxruntime that match `onnxruntime>=1.16.1,<1.20` "
+            "(1.16.1–1.19.2), by its function body, at opset 18–21 "
+            "(1.16.1–1.16.3: up to opset 19; 1.17.0–1.17.3: up to opset 20)",
+        ),
+        (
+            ("Cast", "--opset", "19", "--runtime", "onnxruntime==1.16.3"),
+            "`Cast` at opset 19 is supported by onnxruntime 1.16.3, by a kernel",
+        ),
         (("--diff", "1.22.0", "1.22.1"), "from onnxruntime 1.22.0 to 1.22.1: no operator changed"),
         (("--diff", "1.17.3", "1.18.0", "Gelu"), "from onnxruntime 1.17.3 to 1.18.0: 1 operator changed"),
     ],
@@ -124,6 +148,51 @@ def test_differences_omit_the_operators_of_the_optimizer() -> None:
     assert "opset of ai.onnx     20      21" in output
 
 
+def test_refused_interface_types() -> None:
+    """Types that inputs and outputs of models cannot have are a limit of a release, and are compared."""
+    release = run("--runtime", "onnxruntime-web==1.22.0").output
+    difference = run("--diff", "1.21.1", "1.22.0", "Gelu", "--engine", "onnxruntime-web").output
+    reverse = run("--diff", "1.22.0", "1.21.1", "Gelu", "--engine", "onnxruntime-web").output
+
+    assert "inputs and outputs  complex64, complex128, bfloat16," in release
+    assert "inputs and outputs of bfloat16        accepted  refused\n" in difference
+    assert "complex64" not in difference
+    assert "inputs and outputs of bfloat16        refused  accepted\n" in reverse
+
+
+@pytest.mark.parametrize(
+    ("requirement", "origin"),
+    [
+        ("onnxruntime==1.18.1", "from the packages of onnxruntime (1.18.1, linux x86_64); attribute values"),
+        (
+            "onnxruntime-web==1.22.0",
+            "from the kernels of the ONNX Runtime releases with the same numbers, without those whose models "
+            "onnxruntime-web refused (1.22.0, wasm); kernels that no such model reaches are assumed; attribute values",
+        ),
+        ("openvino==2025.3.0", "from models with one node that openvino loaded or refused (2025.3.0, linux x86_64); "),
+    ],
+)
+def test_the_origin_of_an_answer(requirement: str, origin: str) -> None:
+    """The last lines state where the answer comes from, and what it assumes."""
+    assert f"\n\n{origin}" in run("Gelu", "--runtime", requirement).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("1.22.0", "1.22.1"), []),
+        (("1.17.3", "1.18.0", "Cast"), ["kernel", "schema", "A for B"]),
+        (("1.31.1", "1.32.0", "com.microsoft.GroupQueryAttention"), ["schema", "A for B", "`+` and `-`", "`?`"]),
+    ],
+)
+def test_the_legend_of_differences(arguments: tuple[str, ...], expected: list[str]) -> None:
+    """It explains the marks that occur."""
+    last_line = run("--diff", *arguments).output.splitlines()[-1]
+    marks = ("kernel", "schema", "A for B", "`+` and `-`", "`?`", "`…`", "`!`")
+
+    assert expected == [mark for mark in marks if f"{mark}" in last_line]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -144,12 +213,12 @@ def test_quiet_and_verbose_output(arguments: tuple[str, ...], output_format: str
 
 
 def test_json_contains_what_the_answer_rests_on() -> None:
-    """Each release has its package with sha256; the types are complete."""
+    """Each release has its package, with a digest that names its algorithm; the types are complete."""
     found = answer("Gelu", "--runtime", "onnxruntime==1.17.1")
 
     assert found["releases"] == ["1.17.1"]
-    assert [(it["file"], len(it["sha256"])) for it in found["sources"]] == [
-        ("onnxruntime-1.17.1-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", 64)
+    assert [(it["file"], it["digest"][:9]) for it in found["sources"]] == [
+        ("onnxruntime-1.17.1-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", "sha256:fd")
     ]
     assert found["operators"][0]["versions"][0]["spans"] == [{"since": "1.17.1", "until": "1.17.1", "way": "function"}]
 
