@@ -27,6 +27,7 @@ from onnxgate.support.matching.kernels import (
     find_implementation,
 )
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
+from onnxgate.support.matching.restrictions import RESTRICTED_OPERATORS
 from onnxgate.support.minimal_nodes import is_chosen_by_attribute, list_operations
 from onnxgate.support.operators import (
     Implementation,
@@ -91,6 +92,10 @@ def find_newest_versions(releases: Iterable[str], engine: str = "onnxruntime") -
             opsets[domain] = min(newest, opsets.get(domain, newest))
     ir_versions = [row.ir for row in known if row.ir is not None]
     return NewestVersions(min(ir_versions, default=None), dict(sorted(opsets.items())))
+
+
+_RELEASE_DEPENDENT = RESTRICTED_OPERATORS | {"Constant", "Dropout", "Identity", "Shape"}
+"""Operators whose support depends on more than the schemas and kernels of a release and function bodies."""
 
 
 class _Answer(NamedTuple):
@@ -262,7 +267,7 @@ class _OperatorQuery:
         opset of the same version: a kernel implements all opsets of a version.
         """
         nodes: dict[Operator | None, _Nodes | _Answer] = {}  # most releases have the same operator as others
-        matched: dict[Operator | None, _Answer] = {}  # of probed engines, whose tables are all that matters
+        matched: dict[Operator | None, _Answer] = {}  # answers that all releases with an operator share
         answers = []
         for index, operator in enumerate(self._operators):
             before = earlier[index]
@@ -278,9 +283,11 @@ class _OperatorQuery:
             if isinstance(shared, _Answer):
                 answers.append(shared)
                 continue
-            answer = matched.get(operator) or _match_nodes(self._implementations[index], shared)
-            if self._is_probed:
-                matched[operator] = answer
+            answer = matched.get(operator)
+            if answer is None:
+                answer, is_shared = _match_nodes(self._implementations[index], shared)
+                if is_shared:
+                    matched[operator] = answer
             if answer.way not in ("none", "unknown"):
                 condition = shared.condition or self._restrict_interface(index, question.types.values())
                 answer = _Answer("unknown", condition) if condition else answer
@@ -323,15 +330,22 @@ class _OperatorQuery:
         return f"only if no input or output of the model is a `{refused[0]}`" if refused else ""
 
 
-def _match_nodes(release: Implementation, nodes: _Nodes) -> _Answer:
-    """Return how a release runs one of the nodes."""
+def _match_nodes(release: Implementation, nodes: _Nodes) -> tuple[_Answer, bool]:
+    """Return how a release runs one of the nodes, and whether all releases with the same operator run it in this way.
+
+    Releases with the same schemas and kernels differ in function bodies, and in restrictions of certain operators.
+    """
+    domain, name = nodes.operations[0].domain, nodes.operations[0].name
+    has_body = not release.is_probed and has_function_body(domain, name, nodes.schema.since)
+    is_free = release.is_probed or name not in _RELEASE_DEPENDENT
     failed: list[_Answer] = []
     for operation in nodes.operations:
         answer = _match_operation(release, nodes.schema, operation)
         if answer.way not in ("none", "unknown"):
-            return answer
+            is_shared = is_free and (not has_body or (answer.way == "kernel" and not failed))
+            return answer, is_shared
         failed.append(answer)
-    return _find_best(failed)
+    return _find_best(failed), is_free and not has_body
 
 
 def _match_operation(release: Implementation, schema: Schema, operation: Operation) -> _Answer:
