@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
 from onnxgate.support.answers import (
-    SUPPORTED_WAYS,
     WAYS,
     NewestVersions,
     OperatorSupport,
@@ -31,6 +30,7 @@ from onnxgate.support.matching.kernels import (
     find_implementation,
 )
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
+from onnxgate.support.matching.restrictions import RESTRICTED_OPERATORS
 from onnxgate.support.minimal_nodes import (
     is_chosen_by_attribute,
     list_accepted_types,
@@ -127,11 +127,32 @@ def describe_release(release: str, engine: str = "onnxruntime") -> ReleaseSuppor
     )
 
 
+_RELEASE_DEPENDENT = RESTRICTED_OPERATORS | {"Constant", "Dropout", "Identity", "Shape"}
+"""Operators whose support depends on more than the schemas and kernels of a release and function bodies."""
+
+
 class _Answer(NamedTuple):
     """How one release runs an operator with given types."""
 
     way: SupportWay
     reason: str = ""
+
+
+class _Question(NamedTuple):
+    """The question how releases run an operator with given types, at an opset."""
+
+    known: Sequence[Schema]  # of the version that models with this opset use; these have the names of `types`
+    opset: int
+    parameter: str  # one of `types`, which other types resemble if possible
+    types: Mapping[str, str]  # by parameter
+
+
+class _Nodes(NamedTuple):
+    """The smallest nodes with given types, of which a release has to accept one."""
+
+    schema: Schema
+    operations: tuple[Operation, ...]
+    condition: str  # on which the release runs them; "" if there is none
 
 
 def _find_best(answers: Iterable[_Answer]) -> _Answer:
@@ -163,6 +184,7 @@ class _OperatorQuery:
         ]
         implementations = [get_implementation(release, engine) for release in self._releases]
         self._implementations = [it for it in implementations if it is not None]
+        self._is_probed = any(it.is_probed for it in self._implementations)
         self._operators = [_find_operator(it, domain, name) for it in self._implementations]
         self._limits = [get_limits(release, engine) for release in self._releases]
         newest = max((row.opsets.get(domain, 1) for it in known if (row := get_limits(it, engine))), default=1)
@@ -200,19 +222,17 @@ class _OperatorQuery:
         if not fixed.keys() <= parameters.keys():
             return
         parameters |= {name: [value_type] for name, value_type in fixed.items()}
+        keys = [(name, value_type) for name, types in parameters.items() for value_type in types]
         groups: list[tuple[int, _Answers]] = []
-        is_probed = any(it.is_probed for it in self._implementations)
-        has_body = not is_probed and has_function_body(self._domain, self._name, since)
+        has_body = not self._is_probed and has_function_body(self._domain, self._name, since)
         for opset in opsets:
-            answers = {
-                (parameter, value_type): [
-                    self._answer(index, schemas, opset, parameter, {**fixed, parameter: value_type})
-                    for index in range(len(self._releases))
-                ]
-                for parameter, types in parameters.items()
-                for value_type in types
-            }
-            if not groups or not self._are_equal(groups[-1][1], answers, opset):
+            refusals = [self._explain_opset(row, opset) for row in self._limits]
+            earlier = groups[-1][1] if groups else {}
+            answers = {}
+            for key in keys:
+                question = _Question(schemas, opset, key[0], {**fixed, key[0]: key[1]})
+                answers[key] = self._answer(question, refusals, earlier.get(key, [None] * len(refusals)))
+            if not groups or not self._are_equal(groups[-1][1], answers, refusals):
                 groups.append((opset, answers))
             if not (has_body or opset < FIRST_CAST_OPSET):
                 break
@@ -249,12 +269,11 @@ class _OperatorQuery:
         choices = [name for name in accepting if len(parameters[name]) > 1]
         return next(iter((*choices, *accepting, *elsewhere, *parameters)), "")
 
-    def _are_equal(self, answers: _Answers, later: _Answers, opset: int) -> bool:
+    def _are_equal(self, answers: _Answers, later: _Answers, refusals: Sequence[str]) -> bool:
         """Return whether the answers at a later opset are equal on the releases that accept it."""
-        accept = [self._explain_opset(row, opset) == "" for row in self._limits]
+        accepting = [index for index, refusal in enumerate(refusals) if not refusal]
         return all(
-            [row[0] for row, accepted in zip(answers[key], accept, strict=True) if accepted]
-            == [row[0] for row, accepted in zip(rows, accept, strict=True) if accepted]
+            [answers[key][index][0] for index in accepting] == [rows[index][0] for index in accepting]
             for key, rows in later.items()
         )
 
@@ -280,17 +299,43 @@ class _OperatorQuery:
             return f"opset {version}{suffix} is too new"
         return ""
 
-    def _answer(
-        self, index: int, known: Sequence[Schema], opset: int, parameter: str, types: Mapping[str, str]
-    ) -> _Answer:
-        """Return how a release runs the operator with these types, at an opset.
+    def _answer(self, question: _Question, refusals: Sequence[str], earlier: Sequence[_Answer | None]) -> list[_Answer]:
+        """Return how each release answers a question.
 
-        `known` are the schemas of the version that models with this opset use; these have the names of `types`.
+        `refusals` are the reasons for which releases do not accept the opset, and `earlier` the answers at an earlier
+        opset of the same version: a kernel implements all opsets of a version.
         """
-        refusal = self._explain_opset(self._limits[index], opset)
-        if refusal:
-            return _Answer("none", refusal)
-        operator = self._operators[index]
+        nodes: dict[Operator | None, _Nodes | _Answer] = {}  # most releases have the same operator as others
+        matched: dict[Operator | None, _Answer] = {}  # answers that all releases with an operator share
+        answers = []
+        for index, operator in enumerate(self._operators):
+            before = earlier[index]
+            if refusals[index]:
+                answers.append(_Answer("none", refusals[index]))
+                continue
+            if before is not None and before.way == "kernel":
+                answers.append(before)
+                continue
+            if operator not in nodes:
+                nodes[operator] = self._list_nodes(operator, question)
+            shared = nodes[operator]
+            if isinstance(shared, _Answer):
+                answers.append(shared)
+                continue
+            answer = matched.get(operator)
+            if answer is None:
+                answer, is_shared = _match_nodes(self._implementations[index], shared)
+                if is_shared:
+                    matched[operator] = answer
+            if answer.way not in ("none", "unknown"):
+                condition = shared.condition or self._restrict_interface(index, question.types.values())
+                answer = _Answer("unknown", condition) if condition else answer
+            answers.append(answer)
+        return answers
+
+    def _list_nodes(self, operator: Operator | None, question: _Question) -> _Nodes | _Answer:
+        """Return the nodes of which a release with this operator must accept one, or the answer if there are none."""
+        known, opset, parameter, types = question
         schema = operator.schema(opset) if operator else None
         if schema is None or operator is None:
             is_older = opset < known[-1].since
@@ -298,7 +343,7 @@ class _OperatorQuery:
             return _Answer("none", f"{missing} does not exist{f' in opset {opset}' if is_older else ''}")
         name = f"`{self._name}({schema.since})`"
         translated: dict[str, str] = {}
-        invalid = ""
+        condition = ""
         for wanted_name, wanted in types.items():
             own_names = translate_parameter(wanted_name, known, schema)
             if not own_names:
@@ -310,17 +355,12 @@ class _OperatorQuery:
                     continue
                 if not is_chosen_by_attribute(schema, own):
                     return _Answer("none", f"{name} does not accept `{wanted}` for `{own}`")
-                invalid = f"{name} must not return `{wanted}`, but the release may not check this"
-        failed: list[_Answer] = []
+                condition = f"{name} must not return `{wanted}`, but the release may not check this"
         about = next(iter(translate_parameter(parameter, known, schema)))
-        fixed = tuple(translated.items())
-        for operation in list_operations(operator, schema.since, opset, about, fixed, self._ai_onnx):
-            answer = self._match(self._implementations[index], schema, operation)
-            if answer.way in SUPPORTED_WAYS:
-                condition = invalid or self._restrict_interface(index, types.values())
-                return _Answer("unknown", condition) if condition else answer
-            failed.append(answer)
-        return _find_best(failed) if failed else _Answer("none", f"{name} cannot have these types together")
+        operations = list_operations(operator, schema.since, opset, about, tuple(translated.items()), self._ai_onnx)
+        if not operations:
+            return _Answer("none", f"{name} cannot have these types together")
+        return _Nodes(schema, operations, condition)
 
     def _restrict_interface(self, index: int, types: Iterable[str]) -> str:
         """Return the condition on which a release accepts types that models must not have as inputs or outputs."""
@@ -328,25 +368,44 @@ class _OperatorQuery:
         refused = [it for it in types if limits is not None and it in limits.refused_interface_types]
         return f"only if no input or output of the model is a `{refused[0]}`" if refused else ""
 
-    def _match(self, release: Implementation, schema: Schema, operation: Operation) -> _Answer:
-        """Return how a release runs an operation. Attributes that it requires beyond the schema are added."""
+
+def _match_nodes(release: Implementation, nodes: _Nodes) -> tuple[_Answer, bool]:
+    """Return how a release runs one of the nodes, and whether all releases with the same operator run it in this way.
+
+    Releases with the same schemas and kernels differ in function bodies, and in restrictions of certain operators.
+    """
+    domain, name = nodes.operations[0].domain, nodes.operations[0].name
+    has_body = not release.is_probed and has_function_body(domain, name, nodes.schema.since)
+    is_free = release.is_probed or name not in _RELEASE_DEPENDENT
+    failed: list[_Answer] = []
+    for operation in nodes.operations:
+        answer = _match_operation(release, nodes.schema, operation)
+        if answer.way not in ("none", "unknown"):
+            is_shared = is_free and (not has_body or (answer.way == "kernel" and not failed))
+            return answer, is_shared
+        failed.append(answer)
+    return _find_best(failed), is_free and not has_body
+
+
+def _match_operation(release: Implementation, schema: Schema, operation: Operation) -> _Answer:
+    """Return how a release runs an operation. Attributes that it requires beyond the schema are added."""
+    result = find_implementation(operation, release)
+    while isinstance(result, SupportGap) and result.rule == "attribute-unsupported":
+        kind = schema.attributes.get(result.about, ("",))[0]
+        if not kind or any(attribute.name == result.about for attribute in operation.attributes):
+            break
+        added = (*operation.attributes, Attribute(result.about, kind, b""))
+        operation = replace(operation, attributes=tuple(sorted(added, key=lambda attribute: attribute.name)))
         result = find_implementation(operation, release)
-        while isinstance(result, SupportGap) and result.rule == "attribute-unsupported":
-            kind = schema.attributes.get(result.about, ("",))[0]
-            if not kind or any(attribute.name == result.about for attribute in operation.attributes):
-                break
-            added = (*operation.attributes, Attribute(result.about, kind, b""))
-            operation = replace(operation, attributes=tuple(sorted(added, key=lambda attribute: attribute.name)))
-            result = find_implementation(operation, release)
-        if isinstance(result, Implemented):
-            return _Answer(result.way)
-        if isinstance(result, str):
-            return _Answer("unknown", result)
-        for condition, changed in _list_removals(operation):
-            if isinstance(find_implementation(changed, release), Implemented):
-                return _Answer("unknown", condition)  # the rest of the model decides
-        is_general = result.rule == "type-mismatch" and result.detail  # about a type, not about the operator
-        return _Answer("none", f"{result.problem}; the release {result.detail}" if is_general else result.problem)
+    if isinstance(result, Implemented):
+        return _Answer(result.way)
+    if isinstance(result, str):
+        return _Answer("unknown", result)
+    for condition, changed in _list_removals(operation):
+        if isinstance(find_implementation(changed, release), Implemented):
+            return _Answer("unknown", condition)  # the rest of the model decides
+    is_general = result.rule == "type-mismatch" and result.detail  # about a type, not about the operator
+    return _Answer("none", f"{result.problem}; the release {result.detail}" if is_general else result.problem)
 
 
 def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:
@@ -360,9 +419,13 @@ def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:
 def _find_operator(release: Implementation, domain: str, name: str) -> Operator | None:
     """Return an operator of a release. If the engine has no schemas, these are ONNX Runtime's."""
     operator = release.operator(domain, name)
-    if not release.is_probed:
-        return operator
-    return Operator(domain, name, _list_reference_schemas(domain, name), operator.kernels if operator else ())
+    return _add_reference_schemas(operator, domain, name) if release.is_probed else operator
+
+
+@functools.cache
+def _add_reference_schemas(operator: Operator | None, domain: str, name: str) -> Operator:
+    kernels, conditions = (operator.kernels, operator.conditions) if operator else ((), ())
+    return Operator(domain, name, _list_reference_schemas(domain, name), kernels, conditions)
 
 
 @functools.cache
