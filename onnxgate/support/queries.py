@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
 from onnxgate.support.answers import (
+    SUPPORTED_WAYS,
     WAYS,
     NewestVersions,
     OperatorSupport,
@@ -327,7 +328,7 @@ class _OperatorQuery:
                 answer, is_shared = _match_nodes(self._implementations[index], shared)
                 if is_shared:
                     matched[operator] = answer
-            if answer.way not in ("none", "unknown"):
+            if answer.way in SUPPORTED_WAYS:
                 condition = shared.condition or self._restrict_interface(index, question.types.values())
                 answer = _Answer("unknown", condition) if condition else answer
             answers.append(answer)
@@ -380,7 +381,7 @@ def _match_nodes(release: Implementation, nodes: _Nodes) -> tuple[_Answer, bool]
     failed: list[_Answer] = []
     for operation in nodes.operations:
         answer = _match_operation(release, nodes.schema, operation)
-        if answer.way not in ("none", "unknown"):
+        if answer.way in SUPPORTED_WAYS:
             is_shared = is_free and (not has_body or (answer.way == "kernel" and not failed))
             return answer, is_shared
         failed.append(answer)
