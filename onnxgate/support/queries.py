@@ -242,7 +242,8 @@ class _OperatorQuery:
                 TypeSupport(parameter, value_type, self._merge(rows))
                 for (parameter, value_type), rows in answers.items()
             )
-            best = [_find_best(column) for column in zip(*answers.values(), strict=True)]
+            about_fixed_first = sorted(answers, key=lambda key: key[0] not in fixed)  # whose refusals name these types
+            best = [_find_best(column) for column in zip(*(answers[key] for key in about_fixed_first), strict=True)]
             yield VersionSupport(
                 version=since,
                 first_opset=first,
