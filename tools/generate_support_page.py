@@ -19,10 +19,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from onnxgate.commands.support import TYPE_ALIASES
 from onnxgate.core.text import pluralize
 from onnxgate.support import limits, operators, queries
 from onnxgate.support.answers import OperatorSupport, SupportSpan, SupportWay, VersionSupport
+from onnxgate.support.type_names import TYPE_ALIASES
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = ROOT / "docs" / "_support"
@@ -205,7 +205,7 @@ def describe_newest(version: VersionSupport, oldest: str) -> str:
     """Return the first release since which all releases support a version of an operator, or why there is none."""
     since = ""
     for span in version.spans:
-        since = "" if span.way in ("none", "unknown") else since or span.since
+        since = (since or span.since) if span.is_supported else ""
     if since:
         return f"≤ {oldest}" if since == oldest else since
     if version.deprecated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,8 +12,11 @@ from msgspec.structs import replace
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
 from onnxgate.support.answers import (
+    SUPPORTED_WAYS,
+    WAYS,
     NewestVersions,
     OperatorSupport,
+    ReleaseSupport,
     SupportSpan,
     SupportWay,
     TypeSupport,
@@ -28,7 +32,13 @@ from onnxgate.support.matching.kernels import (
 )
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
 from onnxgate.support.matching.restrictions import UNEVENLY_RESTRICTED_OPERATORS
-from onnxgate.support.minimal_nodes import is_chosen_by_attribute, list_operations
+from onnxgate.support.minimal_nodes import (
+    is_chosen_by_attribute,
+    list_accepted_types,
+    list_operations,
+    list_parameter_types,
+    translate_parameter,
+)
 from onnxgate.support.operators import (
     Implementation,
     Operator,
@@ -68,11 +78,14 @@ def describe_operator(
     table = load_shipped_table(engine).operators
     domains = [it for it in table if name in table[it]] if domain is None else [domain]
     public = [it for it in domains if it not in INTERNAL_DOMAINS] or domains
-    return tuple(
-        OperatorSupport(engine, it, name, versions, provider, ai_onnx if it != DEFAULT_DOMAIN else None)
-        for it in public
-        if (versions := tuple(_OperatorQuery(it, name, engine, types or {}, releases, ai_onnx).describe(opset)))
-    )
+    found = []
+    for it in public:
+        query = _OperatorQuery(it, name, engine, types or {}, releases, ai_onnx)
+        if versions := tuple(query.describe(opset)):
+            imported = ai_onnx if it != DEFAULT_DOMAIN else None
+            limits = query.find_opset_limits(versions)
+            found.append(OperatorSupport(engine, it, name, versions, provider, imported, limits))
+    return tuple(found)
 
 
 def find_newest_versions(releases: Iterable[str], engine: str = "onnxruntime") -> NewestVersions:
@@ -92,6 +105,27 @@ def find_newest_versions(releases: Iterable[str], engine: str = "onnxruntime") -
             opsets[domain] = min(newest, opsets.get(domain, newest))
     ir_versions = [row.ir for row in known if row.ir is not None]
     return NewestVersions(min(ir_versions, default=None), dict(sorted(opsets.items())))
+
+
+def describe_release(release: str, engine: str = "onnxruntime") -> ReleaseSupport:
+    """Return the versions, locations of external data and operators that a release with known limits accepts."""
+    limits, implementation = get_limits(release, engine), get_implementation(release, engine)
+    assert limits is not None
+    operators = None
+    if implementation is not None:
+        named = [(it, name) for it in implementation.domains() for name in implementation.operators(it)]
+        kernels = [domain for domain, name in named if (it := implementation.operator(domain, name)) and it.kernels]
+        operators = {it: count for it, count in Counter(kernels).items() if it not in INTERNAL_DOMAINS}
+    layouts = limits.external_data
+    return ReleaseSupport(
+        release=release,
+        ir_version=limits.ir,
+        opsets=limits.opsets,
+        unreleased_opsets=limits.dev_opsets,
+        external_data=None if layouts is None else {it: getattr(layouts, it) for it in layouts.__struct_fields__},
+        operators=operators,
+        refused_interface_types=limits.refused_interface_types,
+    )
 
 
 _WITHOUT_KERNEL = frozenset({"Constant", "Dropout", "Identity", "Shape"})
@@ -123,12 +157,11 @@ class _Nodes(NamedTuple):
 
 
 def _find_best(answers: Iterable[_Answer]) -> _Answer:
-    return min(answers, key=lambda answer: _RANKS.index(answer.way))
+    return min(answers, key=lambda answer: WAYS.index(answer.way))
 
 
 _Answers = dict[tuple[str, str], list[_Answer]]
 """Answer of each release in ascending order, by type parameter and type."""
-_RANKS: tuple[SupportWay, ...] = ("kernel", "converted", "function", "cast", "folded", "unknown", "none")
 
 
 class _OperatorQuery:
@@ -172,10 +205,17 @@ class _OperatorQuery:
             elif since <= opset <= (last or opset) or opset < since == sinces[0]:
                 yield from self._describe_version(since, opset, range(opset, opset + 1))
 
+    def find_opset_limits(self, versions: Sequence[VersionSupport]) -> dict[str, int]:
+        """Return the newest opset of each release that accepts the first opset of a version, but not the last one."""
+        limits = zip(self._releases, self._limits, strict=True)
+        newest = {release: row.opsets[self._domain] for release, row in limits if row and self._domain in row.opsets}
+        ends = [(version.first_opset, version.last_opset) for version in versions]
+        return {it: n for it, n in newest.items() if any(first <= n < (last or 0) for first, last in ends)}
+
     def _describe_version(self, since: int, last: int | None, opsets: range) -> Iterator[VersionSupport]:
         """Yield the support of one version; opsets with the same answers share a value."""
         schemas = [schema for it in self._known_operators if (schema := _find_schema(it, since)) is not None]
-        parameters = _list_types(schemas)
+        parameters = list_parameter_types(schemas)
         fixed = {name: wanted for name, wanted in self._types.items() if name}
         if "" in self._types:  # a type without a name is about a parameter that no other type names
             others = {name: types for name, types in parameters.items() if name not in fixed}
@@ -288,7 +328,7 @@ class _OperatorQuery:
                 answer, is_shared = _match_nodes(self._implementations[index], shared)
                 if is_shared:
                     matched[operator] = answer
-            if answer.way not in ("none", "unknown"):
+            if answer.way in SUPPORTED_WAYS:
                 condition = shared.condition or self._restrict_interface(index, question.types.values())
                 answer = _Answer("unknown", condition) if condition else answer
             answers.append(answer)
@@ -306,18 +346,18 @@ class _OperatorQuery:
         translated: dict[str, str] = {}
         condition = ""
         for wanted_name, wanted in types.items():
-            own_names = _translate_parameter(wanted_name, known, schema)
+            own_names = translate_parameter(wanted_name, known, schema)
             if not own_names:
                 return _Answer("none", f"{name} has no type parameter `{wanted_name}`")
             for own in own_names:
                 if translated.setdefault(own, wanted) != wanted:
                     return _Answer("none", f"{name} cannot have these types together")
-                if wanted in _list_accepted(schema, own):
+                if wanted in list_accepted_types(schema, own):
                     continue
                 if not is_chosen_by_attribute(schema, own):
                     return _Answer("none", f"{name} does not accept `{wanted}` for `{own}`")
                 condition = f"{name} must not return `{wanted}`, but the release may not check this"
-        about = next(iter(_translate_parameter(parameter, known, schema)))
+        about = next(iter(translate_parameter(parameter, known, schema)))
         operations = list_operations(operator, schema.since, opset, about, tuple(translated.items()), self._ai_onnx)
         if not operations:
             return _Answer("none", f"{name} cannot have these types together")
@@ -341,7 +381,7 @@ def _match_nodes(release: Implementation, nodes: _Nodes) -> tuple[_Answer, bool]
     failed: list[_Answer] = []
     for operation in nodes.operations:
         answer = _match_operation(release, nodes.schema, operation)
-        if answer.way not in ("none", "unknown"):
+        if answer.way in SUPPORTED_WAYS:
             by_kernel = answer.way == "kernel" and not failed
             return answer, release.is_probed or (is_even and (needs_kernel or by_kernel))
         failed.append(answer)
@@ -402,53 +442,3 @@ def _list_reference_schemas(domain: str, name: str) -> tuple[Schema, ...]:
 
 def _find_schema(operator: Operator | None, since: int) -> Schema | None:
     return next((schema for schema in (operator.schemas if operator else ()) if schema.since == since), None)
-
-
-def _translate_parameter(name: str, known: Sequence[Schema], schema: Schema) -> tuple[str, ...]:
-    """Return the type parameters of a schema for the arguments that have the parameter `name` in known schemas.
-
-    Releases can have different schemas of one version: newer ones may have more type parameters, or more arguments.
-    """
-    if name in {formal.type for formal in (*schema.inputs, *schema.outputs)}:
-        return (name,)
-    having = [it for it in reversed(known) if name in {formal.type for formal in (*it.inputs, *it.outputs)}]
-    reference = (*having, known[-1])[0]
-    sides = ((reference.inputs, schema.inputs), (reference.outputs, schema.outputs))
-    pairs = [(theirs, own) for formals, mine in sides for theirs in formals for own in mine if theirs.name == own.name]
-    found = [own for theirs, own in pairs if name in (theirs.type, theirs.name)]
-    return tuple(dict.fromkeys(own.type if own.type in schema.constraints else own.name for own in found))
-
-
-def _list_accepted(schema: Schema, parameter: str) -> frozenset[str]:
-    """Return the types that a schema allows for a type parameter, or for an argument whose type never varies."""
-    if parameter in schema.constraints:
-        return schema.constraints[parameter]
-    formals = [it for it in (*schema.inputs, *schema.outputs) if it.name == parameter]
-    return frozenset().union(*(schema.types_of(it) for it in formals))
-
-
-def _list_types(schemas: Sequence[Schema]) -> dict[str, list[str]]:
-    """Return the types of each type parameter in any of the schemas.
-
-    If no type of the operator varies, the parameters are the inputs and outputs.
-    """
-    types: dict[str, set[str]] = {}
-    for schema in reversed(schemas):
-        for formal in (*schema.inputs, *schema.outputs):
-            if formal.type in schema.constraints:
-                types.setdefault(formal.type, set()).update(schema.constraints[formal.type])
-    if not types:
-        for formal in (*schemas[-1].inputs, *schemas[-1].outputs):
-            types.setdefault(formal.name, {formal.type})
-    return {name: sorted(listed, key=_rank_type) for name, listed in types.items()}
-
-
-_TYPE_ORDER = ("float", "float16", "bfloat16", "double")
-
-
-def _rank_type(value_type: str) -> tuple[str, int, str, int]:
-    """Return a key that sorts types: first tensors; of these, first the usual floats, then by name and size."""
-    kind, _, element = value_type.rstrip(")").rpartition("(")
-    stem = element.rstrip("0123456789")
-    order = _TYPE_ORDER.index(element) if element in _TYPE_ORDER else len(_TYPE_ORDER)
-    return "" if kind == "tensor" else kind, order, stem, int(element[len(stem) :] or 0)
