@@ -6,6 +6,8 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, parse_type
 from onnxgate.support.matching.kernels import FLOAT, FLOAT16
 from onnxgate.support.matching.node_checks import infer_output_types
@@ -48,7 +50,6 @@ class _Arguments(NamedTuple):
         return [name for name in dict.fromkeys(names) if name in schema.constraints]
 
 
-@functools.lru_cache(maxsize=2**16)
 def list_operations(
     operator: Operator,
     since: int,
@@ -65,10 +66,25 @@ def list_operations(
     operators of other domains.
     """
     schema = next(schema for schema in operator.schemas if schema.since == since)
-    arguments = _select_arguments(operator.name, schema, tuple(name for name, _ in types))
-    kernels = [kernel for kernel in operator.kernels if kernel.start <= since <= (kernel.end or kernel.start)]
+    kernels = tuple(kernel for kernel in operator.kernels if kernel.start <= since <= (kernel.end or kernel.start))
+    imported = opset if operator.domain == DEFAULT_DOMAIN else ai_onnx or _AI_ONNX_OPSET
+    operations = _make_operations(operator.domain, operator.name, schema, kernels, parameter, types)
+    return tuple(replace(operation, version=opset, opset=imported) for operation in operations)
+
+
+@functools.lru_cache(maxsize=2**14)
+def _make_operations(
+    domain: str,
+    name: str,
+    schema: Schema,
+    kernels: tuple[Kernel, ...],
+    parameter: str,
+    types: tuple[tuple[str, str], ...],
+) -> tuple[Operation, ...]:
+    """Return the smallest nodes of one version of an operator, in models without opsets."""
+    arguments = _select_arguments(name, schema, tuple(name for name, _ in types))
     bindings = _list_bindings(schema, kernels, arguments, parameter, dict(types))
-    operations = [_make_operation(operator, schema, arguments, binding, (opset, ai_onnx)) for binding in bindings]
+    operations = [_make_operation(domain, name, schema, arguments, binding) for binding in bindings]
     return tuple(it for it in operations if _is_consistent(it, schema))
 
 
@@ -249,11 +265,7 @@ def _bind_kernel(
 
 
 def _make_operation(
-    operator: Operator,
-    schema: Schema,
-    arguments: _Arguments,
-    binding: Mapping[str, str],
-    opsets: tuple[int, int | None],
+    domain: str, name: str, schema: Schema, arguments: _Arguments, binding: Mapping[str, str]
 ) -> Operation:
     inputs, outputs = (
         tuple(None if formal is None else binding.get(formal.type, formal.type) for formal in formals)
@@ -262,10 +274,8 @@ def _make_operation(
     bound = {formal.type for formal in arguments.inputs if formal}
     unbound = [formal.type for formal in arguments.outputs if formal and formal.type not in bound]
     result = next((binding[it] for it in unbound if it in binding), "")
-    attributes = tuple(_list_attributes(operator.name, schema, result, (inputs, outputs)))
-    opset, imported = opsets
-    ai_onnx = opset if operator.domain == DEFAULT_DOMAIN else imported or _AI_ONNX_OPSET
-    return Operation(operator.domain, operator.name, opset, ai_onnx, inputs, outputs, attributes, static=False)
+    attributes = tuple(_list_attributes(name, schema, result, (inputs, outputs)))
+    return Operation(domain, name, 0, 0, inputs, outputs, attributes, static=False)
 
 
 def _list_attributes(

@@ -31,7 +31,7 @@ from onnxgate.support.matching.kernels import (
     find_implementation,
 )
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
-from onnxgate.support.matching.restrictions import RESTRICTED_OPERATORS
+from onnxgate.support.matching.restrictions import UNEVENLY_RESTRICTED_OPERATORS
 from onnxgate.support.minimal_nodes import (
     is_chosen_by_attribute,
     list_accepted_types,
@@ -128,8 +128,8 @@ def describe_release(release: str, engine: str = "onnxruntime") -> ReleaseSuppor
     )
 
 
-_RELEASE_DEPENDENT = RESTRICTED_OPERATORS | {"Constant", "Dropout", "Identity", "Shape"}
-"""Operators whose support depends on more than the schemas and kernels of a release and function bodies."""
+_WITHOUT_KERNEL = frozenset({"Constant", "Dropout", "Identity", "Shape"})
+"""Operators that some releases run in other ways than with a kernel or function body."""
 
 
 class _Answer(NamedTuple):
@@ -374,19 +374,19 @@ class _OperatorQuery:
 def _match_nodes(release: Implementation, nodes: _Nodes) -> tuple[_Answer, bool]:
     """Return how a release runs one of the nodes, and whether all releases with the same operator run it in this way.
 
-    Releases with the same schemas and kernels differ in function bodies, and in restrictions of certain operators.
+    Releases with the same schemas and kernels can differ if they use no kernel, and in restrictions of some operators.
     """
     domain, name = nodes.operations[0].domain, nodes.operations[0].name
-    has_body = not release.is_probed and has_function_body(domain, name, nodes.schema.since)
-    is_free = release.is_probed or name not in _RELEASE_DEPENDENT
+    needs_kernel = name not in _WITHOUT_KERNEL and not has_function_body(domain, name, nodes.schema.since)
+    is_even = name not in UNEVENLY_RESTRICTED_OPERATORS
     failed: list[_Answer] = []
     for operation in nodes.operations:
         answer = _match_operation(release, nodes.schema, operation)
         if answer.way in SUPPORTED_WAYS:
-            is_shared = is_free and (not has_body or (answer.way == "kernel" and not failed))
-            return answer, is_shared
+            by_kernel = answer.way == "kernel" and not failed
+            return answer, release.is_probed or (is_even and (needs_kernel or by_kernel))
         failed.append(answer)
-    return _find_best(failed), is_free and not has_body
+    return _find_best(failed), release.is_probed or (is_even and needs_kernel)
 
 
 def _match_operation(release: Implementation, schema: Schema, operation: Operation) -> _Answer:

@@ -53,6 +53,46 @@ def test_spans_name_the_way() -> None:
     assert gelu.spans[0] == SupportSpan(FIRST, "1.16.3", "none", "opset 20 is too new")
 
 
+@pytest.mark.parametrize(
+    ("engine", "name", "opset"),
+    [
+        *(
+            ("onnxruntime", name, 22)
+            for name in ("Cast", "CastLike", "Identity", "Loop", "MaxPool", "Shape", "Softplus")
+        ),
+        *(("onnxruntime", name, 24) for name in ("Attention", "Constant", "Dropout", "Resize", "Swish")),
+        ("onnxruntime", "Pad", 18),
+        ("onnxruntime", "StringNormalizer", 10),
+        ("onnxruntime", "com.microsoft.QuickGelu", 1),
+        ("onnxruntime-web", "StringNormalizer", 10),
+        *((engine, name, 13) for engine in ("openvino", "tract") for name in ("If", "Loop", "SequenceAt")),
+    ],
+)
+def test_releases_with_the_same_operator_share_only_what_they_have_in_common(
+    engine: str, name: str, opset: int
+) -> None:
+    """The answer about a release is the same in a question about this release and in one about all releases."""
+    domain, _, operator = name.rpartition(".")
+    domain = domain or "ai.onnx"
+    (whole,) = describe_operator(operator, domain=domain, engine=engine, opset=opset)
+    releases = list_known_releases(engine)
+    expected = {
+        release: [(it.parameter, it.type, it.spans[0].way, it.spans[0].reason) for it in single.versions[0].types]
+        for release in releases
+        for single in describe_operator(operator, domain=domain, engine=engine, opset=opset, releases=[release])
+    }
+
+    assert expected == {
+        release: [
+            (it.parameter, it.type, span.way, span.reason)
+            for it in whole.versions[0].types
+            for span in it.spans
+            if releases.index(span.since) <= index <= releases.index(span.until)
+        ]
+        for index, release in enumerate(releases)
+    }
+
+
 def test_the_best_way_of_all_combinations_counts() -> None:
     """A release may run one combination of types with a kernel, and similar types only between casts."""
     (operator,) = describe_operator("GroupQueryAttention")

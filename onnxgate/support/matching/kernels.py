@@ -97,9 +97,10 @@ class _Matcher:
 
     def answer(self, operation: Operation, depth: int) -> Match:
         key = (operation, self._providers)
-        if key not in self._on.answers:
-            self._on.answers[key] = self._decide(operation, depth)
-        return self._on.answers[key]  # type: ignore[return-value]
+        known = self._on.answers.get(key)
+        if known is None:
+            known = self._on.answers[key] = self._decide(operation, depth)
+        return known  # type: ignore[return-value]
 
     def _decide(self, operation: Operation, depth: int) -> Match:
         # Source: ONNX Runtime 1.16 to 1.31 implicitly imports the domains that it supports.

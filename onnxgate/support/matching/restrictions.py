@@ -98,21 +98,18 @@ Source: models with inputs of rank 2 to 6 and of unknown rank in opset 16, loade
 _FLOAT8_PRODUCTS = 21
 """First opset in which the schema of QLinearMatMul allows float8."""
 
-RESTRICTED_OPERATORS = frozenset(
-    (
-        *(name for restriction in ATTRIBUTE_RESTRICTIONS for name in restriction.operators),
-        *(name for _, restriction in RESULT_TYPE_RESTRICTIONS for name in restriction.operators),
-        *SHORT_PADS.operators,
-        *LOCALE_OPERATORS,
-        *_SCALED,
-        *_OF_AXIS,
-        *("GridSample", "LayerNormalization"),
-    )
+_BY_ATTRIBUTES = (
+    *ATTRIBUTE_RESTRICTIONS,
+    *(it for _, it in RESULT_TYPE_RESTRICTIONS),
+    SHORT_PADS,
+    *LOCALE_RESTRICTIONS,
 )
-"""Names of operators that some releases reject although they have a kernel.
-
-Whether a release runs another operator with a kernel depends only on its schemas and kernels, and on `NodeTraits`.
-"""
+_RESTRICTED_OPERATORS = frozenset((*(name for it in _BY_ATTRIBUTES for name in it.operators), *_SCALED))
+"""Names of operators that releases with a kernel reject with certain attributes or types, whatever their traits are."""
+UNEVENLY_RESTRICTED_OPERATORS = frozenset(
+    (*(name for it in _BY_ATTRIBUTES if it.first or it.last for name in it.operators), *_SCALED)
+)
+"""Those of them that not all releases with a kernel reject."""
 
 
 def find_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:
@@ -120,7 +117,7 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
 
     If the outcome depends on the machine, the result is a string with the reason.
     """
-    if operation.name not in RESTRICTED_OPERATORS and operation.traits == _NO_TRAITS:
+    if operation.name not in _RESTRICTED_OPERATORS and operation.traits == _NO_TRAITS:
         return None
     name, values = f"{operation.label}({since})", read_attribute_values(operation)
     for restriction in ATTRIBUTE_RESTRICTIONS:
