@@ -114,6 +114,32 @@ class TraitReader:
         fusion = self._float8_fusions.find(node, is_output=any(map(self._is_output, node.outputs)))
         return fusion if fusion and self._list_captured().isdisjoint(node.outputs) else ""
 
+    def find_neighbors(self, node: NodeView) -> tuple[tuple[NodeView, str], ...]:
+        """Return the node that makes the first input of a node, and those that take its output, with these values.
+
+        The result is empty if a value belongs to another graph, too. Instead of an Identity that the optimizer removes,
+        those on its other side are neighbors.
+        """
+        value, output = node.inputs[0], node.outputs[0]
+        maker = self._producer(value)
+        while maker is not None and self._is_removed(maker):
+            value = maker.inputs[0]
+            maker = self._producer(value)
+        users: list[tuple[NodeView, str]] = []
+        ahead = [output]
+        while ahead:
+            name = ahead.pop()
+            if self._is_output(name) or name in self._list_captured():
+                return ()
+            for user in self._graph.nodes:
+                if name in user.inputs:
+                    ahead += user.outputs[:1] if self._is_removed(user) else ()
+                    users += () if self._is_removed(user) else ((user, name),)
+        return ((maker, value), *users) if maker is not None else ()
+
+    def _is_removed(self, node: NodeView) -> bool:
+        return node.operator[:2] == (DEFAULT_DOMAIN, "Identity") and self._is_eliminated(node)
+
     def find_source(self, name: str) -> ValueSource:
         """Return whether a value is computed from constants only, or from data that callers pass to the model."""
         if name not in self._sources:
