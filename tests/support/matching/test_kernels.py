@@ -247,13 +247,20 @@ def test_casts_of_float16_between_kernels() -> None:
         ("1.24.4", "p = MatMul (a, b) q = CastLike (p, b) y = CastLike (d, q)", "refused"),
         ("1.24.4", "p = MatMul (a, b) i = Identity (p) q = CastLike (i, b) j = Identity (q) y = Sin (j)", "refused"),
         ("1.24.4", "p = Elu (a) q = CastLike (p, b) y = Elu (q)", "refused"),
+        ("1.24.4", "p = Sin (a) q = CastLike (p, b) r = Mul (q, one) s = Transpose (r) y = Sin (s)", "loads"),
+        ("1.24.4", "p = Sin (a) q = CastLike (p, b) r = Mul (q, two) s = Transpose (r) y = Sin (s)", "refused"),
+        ("1.24.4", "p = Sin (a) q = CastLike (p, b) m = MatMul (q, b) y = Add (m, w)", "refused"),
+        ("1.24.4", "p = Sin (t) q = CastLike (p, b) m = MatMul (q, b) n = Add (m, w) y = Squeeze (n)", "loads"),
+        ("1.24.4", "p = Sin (a) q = CastLike (p, b) m = Relu (q) y = Clip (m, one, two)", "loads"),
+        ("1.24.4", "p = Sin (a) q = CastLike (p, b) r = Sin (q) s = Shape (r) y = Expand (a, s)", "loads"),
         ("1.24.4", "p = MatMul (a, b) q = CastLike (p, b) y = com.microsoft.FastGelu (q)", "loads"),
     ],
 )
 def test_casts_of_float16_between_nodes(release: str, nodes: str, expected: str) -> None:
     """CastLike of float16 to itself fails between nodes without a kernel for float16, also inside function bodies."""
     text = f"""<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>
-        g (float16[2, 2] a, float16[2, 2] b, double[2, 2] d) => (float16[2, 2] y) {{ {nodes} }}"""
+        g (float16[2, 2] a, float16[2, 2] b, double[2, 2] d, float16[1, 2, 2] t) => (float16[2, 2] y)
+        <float16[1] one = {{15360}}, float16[1] two = {{16384}}, float16[2] w = {{0, 0}}> {{ {nodes} }}"""
 
     assert expected == prediction(text, release).verdict
 
