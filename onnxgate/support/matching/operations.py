@@ -62,11 +62,22 @@ class NodeTraits(msgspec.Struct, frozen=True):
     divides_by_zero: Literal["", "constants", "input"] = ""
     # Div or Mod of integers by such a constant, or by one that callers can replace ("zero"), or by another value
     divisor: Literal["", "zero", "unknown"] = ""
+    # CastLike of float16 to itself: what makes its input and takes its output; () if this is unknown
+    neighbors: tuple[Neighbor, ...] = ()
+    has_functions: bool = False  # such a CastLike is in a model with local functions
 
     @property
     def concerns_neighbors(self) -> bool:
         """Return whether a release refuses the node only next to certain other nodes."""
-        return self.is_transposed or bool(self.as_scalar) or bool(self.float8_fusion)
+        return self.is_transposed or bool(self.as_scalar or self.float8_fusion or self.neighbors)
+
+
+class Neighbor(msgspec.Struct, frozen=True):
+    """A node that makes a value of another node, or takes it."""
+
+    operation: Operation
+    outputs: tuple[int, ...]  # indexes of the value among the outputs, () if the node takes it
+    inputs: tuple[int, ...] = ()  # indexes of the value among the inputs of which the data is used
 
 
 class Operation(msgspec.Struct, frozen=True):
