@@ -192,8 +192,6 @@ class _SuggestionSearch:
                 operators = self.releases[0].implementation.operators(self.first.domain)
                 names = _find_same_names(self.first.name, set(operators) - {self.first.name})
                 yield from self._replacements(OperatorReplacement(self.first.domain, name) for name in names)
-                if self._refusing_probed_releases:  # a probed engine has no function bodies
-                    yield from self._function_expansions()
             case "deprecated-operator":
                 yield from self._replacements(_SUCCESSORS.get(self.first.name, ()))
         yield from self._opset_changes()
@@ -351,12 +349,17 @@ class _SuggestionSearch:
                 return
 
     def _function_expansions(self) -> Iterator[FunctionExpansion]:
+        """Yield the suggestion to replace the operator by its function body.
+
+        Source: OpenVINO 2026.4.1 implements each node in the body of SequenceMap, but refuses the whole body.
+        """
+        if self._refusing_probed_releases:
+            return
         schema = self._schema()
         for operation in self.missed.operations:
             nodes = get_definition_nodes(operation, schema.since) if schema is not None else None
-            inner = [node for top in nodes or () for node in top.all_nodes()]
-            refused = (release.match(node.operation, node) for node in inner for release in self.releases)
-            if not inner or any(result is not None for result in refused):
+            inner = [node.operation for top in nodes or () for node in top.all_nodes()]
+            if not inner or not self._all_implement(inner):
                 return
         yield FunctionExpansion()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from onnxgate.support import harvest
 from onnxgate.support.limits import Limits
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import FeatureChange, NodeChange, Suggestion, SupportGap
-from onnxgate.support.operators import ConditionRow, Implementation
+from onnxgate.support.operators import ConditionRow, Implementation, KernelRow, TableSource, build_implementations
 from onnxgate.support.probed_changes import find_node_changes
 from onnxgate.support.suggestions import RequiredRelease, SupportGapGroup, find_implemented_span, find_suggestions
 from tests.support.matching.test_probed import UNSQUEEZE_BY_INPUT, make_implementation, make_kernel, read
@@ -89,14 +90,18 @@ def test_other_opsets_are_matched_with_the_inputs_of_the_node() -> None:
     assert (NodeChange((FeatureChange("constant", "axes"),)),) == suggest(text, make_implementation(*rows))
 
 
-def test_an_operator_is_replaced_by_its_function_body() -> None:
-    """An engine with conditions does not know the body, but may implement all of its operators."""
-    body = ("Constant", "CastLike", "Mul", "Sigmoid", "Identity", "Less", "Where", "Abs", "Neg", "Exp", "Add", "Sub")
-    missing = [("Softsign", ConditionRow(1, (), 1))]
-    rows = [(name, make_kernel(version)) for name in (*body, "Div") for version in (13, 14)]
-    text = "g (float[N] x) => (float[N] y) { y = Softsign (x) }"
+def test_an_operator_is_not_replaced_by_its_function_body() -> None:
+    """An engine with conditions can refuse nodes because of their neighbors."""
+    builder = harvest.TableBuilder()
+    constraints = builder.constraints({"T": ["tensor(float)"]})
+    kernels = [(name, version) for name in ("Abs", "Constant", "Add", "Div", "CastLike") for version in (13, 14, 15)]
+    for name, version in (*kernels, ("Softsign", 1)):
+        limited = constraints if name == "Softsign" else ()
+        builder.add(("ai.onnx", name), KernelRow(version, version, "CPUExecutionProvider", limited, 1))
+    source = TableSource(release="0.23.9", wheel="tract.whl", sha256="0")
+    implementation = build_implementations(builder.table("tract", "linux x86_64", (source,)), {})["0.23.9"]
 
-    assert ["FunctionExpansion"] == [type(it).__name__ for it in suggest(text, make_implementation(*rows, *missing))]
+    assert () == suggest("g (float16[N] x) => (float16[N] y) { y = Softsign (x) }", implementation)
 
 
 def test_a_release_works_if_it_accepts_the_inputs() -> None:
