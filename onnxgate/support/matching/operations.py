@@ -273,6 +273,22 @@ class DomainImport(msgspec.Struct, frozen=True):
     version: int
 
 
+ChangeKind = Literal["constant", "value", "given", "set", "rank", "unused", "omitted", "unset"]
+
+
+class FeatureChange(msgspec.Struct, frozen=True):
+    """A change to one input, output or attribute of a node."""
+
+    kind: ChangeKind
+    name: str  # of the input, output or attribute in the schema
+
+
+class NodeChange(msgspec.Struct, frozen=True):
+    """Suggestion to change inputs, outputs or attributes of the node. All of the changes are necessary."""
+
+    changes: tuple[FeatureChange, ...]
+
+
 Suggestion = (
     OpsetChange
     | TypeCast
@@ -281,4 +297,5 @@ Suggestion = (
     | OperatorReplacement
     | FunctionExpansion
     | DomainImport
+    | NodeChange
 )

@@ -11,11 +11,13 @@ from onnxgate.support.limits import Limits
 from onnxgate.support.matching.kernels import match_operation, predict
 from onnxgate.support.matching.node_features import describe_node
 from onnxgate.support.matching.operations import SupportGap, TypedModel
+from onnxgate.support.matching.probed import _explain, _list_types
 from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.operators import (
     ConditionRow,
     Implementation,
     KernelRow,
+    Operator,
     TableSource,
     build_implementations,
     find_newest_schema,
@@ -108,6 +110,34 @@ def test_a_node_with_the_features_of_a_condition_is_refused() -> None:
     assert [refused] == list_gaps(UNSQUEEZE_BY_INPUT, implementation)
     assert [refused] == list_gaps(two, implementation)
     assert [] == list_gaps("g (float[N, 2] x, int64[1] a) => (float[M] y) { y = Unsqueeze (x, a) }", implementation)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (("axes: dynamic", "inputs: not constant"), "with `axes` that is not constant"),
+        (("inputs: not constant",), "unless all inputs are constant"),
+        (("a: omitted", "b: given"), "with `b` and no `a`"),
+        (("alpha: nonzero", "mode=cubic"), "with `alpha` other than `0` and `mode` = `cubic`"),
+        (("direction: has reverse", "x: rank 4"), "with `reverse` in `direction` and `x` of rank 4"),
+        (("kernel_shape: 3", "inputs: 3 or more"), "with `inputs` of length 3 or more and `kernel_shape` of length 3"),
+        (("seed: unset",), "with no `seed`"),
+    ],
+)
+def test_conditions_are_stated_in_words(condition: tuple[str, ...], expected: str) -> None:
+    """It goes without saying that a node has an input that is not constant, unless this is the whole condition."""
+    operator = Operator("ai.onnx", "Op", (), ())
+    gap = _explain("Op(1)", frozenset(condition), operator)
+
+    assert f"`Op(1)` is refused {expected}" == gap.problem
+
+
+def test_accepted_types_are_those_of_the_same_kind() -> None:
+    """A list of sequence types does not help if a tensor is refused."""
+    types = ("seq(tensor(float))", "tensor(float)", "tensor(double)")
+
+    assert "`tensor(double)`, `tensor(float)`" == _list_types(types, ["T=tensor(bool)"])
+    assert "`seq(tensor(float))`, `tensor(double)`, `tensor(float)`" == _list_types(types, ["T=seq(tensor(bool))"])
 
 
 @pytest.mark.parametrize(("types", "expected"), [(("float",), []), (("double",), ["`Relu(14)`"])])
