@@ -186,7 +186,7 @@ OPENVINO = ProbedHarvester(
     r"(?:No conversion rule found for|does not support the following ONNX) operations:"
     r"[^\n]*?[ .]{name}(?:-\d+)?(?:[,\s]|$)",
 )
-TRACT = ProbedHarvester("tract", "tract", "0.23", r"Unimplemented\({name}\)")
+TRACT = ProbedHarvester("tract", "tract", "0.21.8", r"Unimplemented\({name}\)")
 
 
 @functools.cache
