@@ -19,6 +19,7 @@ from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits, accepts_ir_version
 from onnxgate.support.matching.float16_casts import iterate_redundant_casts, select_border_nodes, widen_operation
 from onnxgate.support.matching.function_bodies import expand_function
+from onnxgate.support.matching.model_doubts import find_doubt
 from onnxgate.support.matching.node_checks import find_constrained_type, find_schema_violation
 from onnxgate.support.matching.operations import (
     Neighbor,
@@ -32,7 +33,7 @@ from onnxgate.support.matching.operations import (
     get_unknown_source,
     get_unknown_type,
 )
-from onnxgate.support.matching.probed import match_probed_node, match_probed_operation
+from onnxgate.support.matching.probed import calls_functions, match_probed_node, match_probed_operation
 from onnxgate.support.matching.restrictions import (
     LOCALE_OPERATORS,
     eliminates,
@@ -311,6 +312,7 @@ def predict(
         ),
         found=tuple(problems),
         refused_interface=tuple(value for value in prepared.interface if value.type in limits.refused_interface_types),
+        doubt=find_doubt(prepared, implementation) if implementation is not None else "",
     )
 
 
@@ -355,7 +357,7 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
     """
     operation = node.operation
     if implementation.is_probed:
-        return node.calls
+        return node.calls and calls_functions(implementation)
     if not node.calls or operation.domain in _CLOSED_DOMAINS:
         return False
     operator = implementation.operator(operation.domain, operation.name)

@@ -319,7 +319,16 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 inner = self._called(node, self.functions[node.operator], scope)
                 unread = "" if inner is not None else self.calls.unread or _TOO_MANY_CALLS
                 yield TypedNode(
-                    operation, node.name, node.proto, inner or (), True, self.within, type_of, unread, source
+                    operation,
+                    node.name,
+                    node.proto,
+                    inner or (),
+                    True,
+                    self.within,
+                    type_of,
+                    unread,
+                    source,
+                    traits.has_use,
                 )
             else:
                 inside = tuple(self._inside(node, typed.node[index], scope, traits)) if node.graphs else ()
