@@ -167,7 +167,7 @@ class ReleaseDifference(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The package of a release from which its kernels and schemas were read."""
+    """The package of a release that reported its kernels and schemas, or loaded the models from which they follow."""
 
     release: str  # exact release
     file: str  # name of the package
