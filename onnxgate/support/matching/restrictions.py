@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+
+from msgspec.structs import replace
 
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
@@ -57,6 +60,8 @@ LOCALE_OPERATORS = frozenset(name for restriction in LOCALE_RESTRICTIONS for nam
 
 
 _SCALED = ("Resize", "Upsample")
+_SPLIT_WITH_NUMBER = 18
+"""First version of Split that requires the number of outputs if their sizes are not an input."""
 _NEW_DROPOUT = 22
 """First version of Dropout that only newer releases remove."""
 _LOSS_WITH_RANKS = 14
@@ -142,6 +147,10 @@ def _find_shape_restriction(
     if operation.name == "LayerNormalization" and axis >= rank >= 0 and is_release_within(release, "1.31.0", ""):
         problem = f"`{name}`: `axis` must be less than the rank of the input ({rank})"
         return SupportGap("attribute-unsupported", problem, about="axis")
+    is_split_evenly = operation.name == "Split" and operation.inputs[1:] in ((), (None,))
+    if is_split_evenly and since >= _SPLIT_WITH_NUMBER and "num_outputs" not in values:
+        problem = f"`{name}` has neither the input `split` nor the attribute `num_outputs`"
+        return SupportGap("attribute-unsupported", problem, about="num_outputs")
     if operation.name in _OF_AXIS and rank == 0 and since >= _OF_AXIS_SINCE:
         return SupportGap("attribute-unsupported", f"`{name}` does not accept a scalar", about="rank")
     if operation.traits.constant_fault and _computes(operation, release):
@@ -155,12 +164,82 @@ def _find_shape_restriction(
     return None
 
 
+_FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap]] = {
+    "Attention": (
+        "",
+        "1.18.1",
+        SupportGap(
+            "attribute-unsupported",
+            "`{name}` has no bias, and 2 to 6 other inputs take its output",
+            "ends with SIGABRT when the model is loaded",
+            about="no bias",
+            signal="SIGABRT",
+        ),
+    ),
+    "Clip": (
+        "",
+        "",
+        SupportGap(
+            "attribute-unsupported",
+            "`{name}` with a constant `min` is fused with `Relu`",
+            "can fuse them only for `tensor(float)` and `tensor(float16)`",
+            "Relu",
+        ),
+    ),
+    "FusedGemm": (
+        "",
+        "1.17.3",
+        SupportGap(
+            "missing-kernel",
+            "`{name}` of doubles is fused with its activation into `com.microsoft.FusedGemm`",
+            "has no kernel for it with doubles",
+            "FusedGemm",
+        ),
+    ),
+    "FusedMatMul": (
+        "",
+        "1.25.1",
+        SupportGap(
+            "missing-kernel",
+            "`{name}` of doubles is fused with `Transpose` into `com.microsoft.FusedMatMul`",
+            "has no kernel for it with doubles",
+            "FusedMatMul",
+        ),
+    ),
+    "Gemm": (
+        "1.17.0",
+        "1.20.1",
+        SupportGap(
+            "attribute-unsupported",
+            "`{name}` is fused with `MatMul` into `Gemm`, which requires 2 axes",
+            "fuses them without a check of the rank",
+            "MatMul",
+        ),
+    ),
+    "QuickGelu": (
+        "",
+        "1.30.0",
+        SupportGap(
+            "missing-kernel",
+            "`{name}` of doubles is fused with `Sigmoid` into `com.microsoft.QuickGelu`",
+            "has no kernel for it with doubles",
+            "QuickGelu",
+        ),
+    ),
+}
+"""Failures because of a fusion, with the first and last release that fails; "" means no bound.
+
+Source: see `OptimizerChanges.find_fusion`.
+"""
+
+
 def find_fusion_gap(operation: Operation, since: int, release: str) -> SupportGap | None:
-    """Return why a release has no operator on the CPU for a node after it fused the node with its neighbors."""
+    """Return why a release fails for a node after it fused the node with its neighbors, or tried to."""
     traits, name = operation.traits, f"{operation.name}({since})"
-    if traits.is_transposed and is_release_within(release, "", "1.25.1"):
-        problem = f"`{name}` of doubles is fused with `Transpose` into `com.microsoft.FusedMatMul`"
-        return SupportGap("missing-kernel", problem, "has no kernel for it with doubles", "FusedMatMul")
+    if traits.fusion:
+        first, last, gap = _FUSION_GAPS[traits.fusion]
+        if is_release_within(release, first, last):
+            return replace(gap, problem=gap.problem.format(name=name))
     if traits.float8_fusion and is_release_within(release, "", "1.31.1"):
         fused = traits.float8_fusion
         problem = f"`{name}` of dequantized float8 values is fused into `{fused}`, which does not accept float8"
