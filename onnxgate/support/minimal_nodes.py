@@ -23,6 +23,8 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "stash_typ
 """Attributes that set the element type of an output."""
 _OPTIONAL_INPUTS = {"LinearAttention": ("decay", "beta")}
 """Optional inputs without which the function body of an operator is not valid with its default attributes."""
+_PAIRED_INPUTS = {"GroupQueryAttention": ("past_key", "past_value")}
+"""Optional inputs of an operator of which newer releases require both or none."""
 _CONTAINERS = {
     **dict.fromkeys(("ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceInsert"), ("S", "T")),
     "Optional": ("O", "V"),
@@ -117,7 +119,11 @@ def _select_arguments(name: str, schema: Schema, wanted: tuple[str, ...]) -> _Ar
     if missing - by_inputs:
         outputs = _choose(schema.outputs, max(schema.outputs_min, 1), missing - by_inputs)
     unbound = {formal.type for formal in outputs if formal} - {formal.type for formal in inputs if formal}
-    inputs = _choose(schema.inputs, schema.inputs_min, (missing | unbound) & schema.constraints.keys() | missing)
+    wanted_inputs = (missing | unbound) & schema.constraints.keys() | missing
+    inputs = _choose(schema.inputs, schema.inputs_min, wanted_inputs)
+    paired = _PAIRED_INPUTS.get(name, ())
+    if any(formal.name in paired for formal in inputs if formal):
+        inputs = _choose(schema.inputs, schema.inputs_min, {*wanted_inputs, *paired})
     return _Arguments(inputs, outputs)
 
 
