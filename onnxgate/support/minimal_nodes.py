@@ -32,6 +32,8 @@ _CONTAINERS = {
     "SplitToSequence": ("S", "T"),
 }
 """Operators whose type parameters are a sequence or optional and its elements."""
+_WITH_OTHER_RESULT = frozenset({("ai.onnx.ml.CategoryMapper", 1), ("ai.onnx.ml.LabelEncoder", 1)})
+"""Operators of which the output has the type that the input does not have: strings for integers, or the reverse."""
 _AI_ONNX_OPSET = 17
 """Opset of ai.onnx that models with operators of other domains import; all known releases accept it."""
 
@@ -98,6 +100,8 @@ def _is_consistent(operation: Operation, schema: Schema) -> bool:
         *zip(schema.outputs, operation.outputs, strict=False),
     )
     types = {formal.type: value_type for formal, value_type in arguments if value_type}
+    if (operation.label, schema.since) in _WITH_OTHER_RESULT and len(set(types.values())) < len(types):
+        return False
     container, element = (types.get(name, "") for name in _CONTAINERS.get(operation.name, ("", "")))
     is_plain = operation.name == "OptionalGetElement" and not container.startswith("optional(")
     return not container or not element or element == (container if is_plain else container.partition("(")[2][:-1])
