@@ -73,7 +73,7 @@ def compare(comparison: Comparison, prepared: Iterable[tuple[str, TypedModel]], 
 
 def _is_about_fusion(prediction: Prediction) -> bool:
     traits = [found.node.operation.traits for found in prediction.found]
-    return any(each.is_transposed or each.float8_fusion for each in traits)
+    return any(each.fusion or each.float8_fusion for each in traits)
 
 
 def _judge(comparison: Comparison, name: str, prediction: Prediction, observed: Real) -> None:

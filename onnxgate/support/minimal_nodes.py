@@ -25,6 +25,8 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "stash_typ
 """Attributes that set the element type of an output."""
 _OPTIONAL_INPUTS = {"LinearAttention": ("decay", "beta")}
 """Optional inputs without which the function body of an operator is not valid with its default attributes."""
+_PAIRED_INPUTS = {"GroupQueryAttention": ("past_key", "past_value")}
+"""Optional inputs of an operator of which newer releases require both or none."""
 _CONTAINERS = {
     **dict.fromkeys(("ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceInsert"), ("S", "T")),
     "Optional": ("O", "V"),
@@ -34,6 +36,8 @@ _CONTAINERS = {
 """Operators whose type parameters are a sequence or optional and its elements."""
 _FIRST_TYPES = ("float", "float16", "bfloat16", "double")
 """Element types that lists begin with."""
+_WITH_OTHER_RESULT = frozenset({("ai.onnx.ml.CategoryMapper", 1), ("ai.onnx.ml.LabelEncoder", 1)})
+"""Operators of which the output has the type that the input does not have: strings for integers, or the reverse."""
 _AI_ONNX_OPSET = 17
 """Opset of ai.onnx that models with operators of other domains import; all known releases accept it."""
 
@@ -161,6 +165,8 @@ def _is_consistent(operation: Operation, schema: Schema) -> bool:
         *zip(schema.outputs, operation.outputs, strict=False),
     )
     types = {formal.type: value_type for formal, value_type in arguments if value_type}
+    if (operation.label, schema.since) in _WITH_OTHER_RESULT and len(set(types.values())) < len(types):
+        return False
     container, element = (types.get(name, "") for name in _CONTAINERS.get(operation.name, ("", "")))
     is_plain = operation.name == "OptionalGetElement" and not container.startswith("optional(")
     return not container or not element or element == (container if is_plain else container.partition("(")[2][:-1])
@@ -182,7 +188,11 @@ def _select_arguments(name: str, schema: Schema, wanted: tuple[str, ...]) -> _Ar
     if missing - by_inputs:
         outputs = _choose(schema.outputs, max(schema.outputs_min, 1), missing - by_inputs)
     unbound = {formal.type for formal in outputs if formal} - {formal.type for formal in inputs if formal}
-    inputs = _choose(schema.inputs, schema.inputs_min, (missing | unbound) & schema.constraints.keys() | missing)
+    wanted_inputs = (missing | unbound) & schema.constraints.keys() | missing
+    inputs = _choose(schema.inputs, schema.inputs_min, wanted_inputs)
+    paired = _PAIRED_INPUTS.get(name, ())
+    if any(formal.name in paired for formal in inputs if formal):
+        inputs = _choose(schema.inputs, schema.inputs_min, {*wanted_inputs, *paired})
     return _Arguments(inputs, outputs)
 
 

@@ -23,6 +23,8 @@ SupportGapRule = Literal[
     "attribute-unsupported",
 ]
 """Names of the rules that report nodes which a release does not support."""
+Fusion = Literal["", "Attention", "Clip", "FusedGemm", "FusedMatMul", "Gemm", "QuickGelu"]
+"""Operator into which the optimizer fuses a node and its neighbors, or tries to."""
 WrongLoss = Literal["", "scalar", "rank", "size", "weights", "product"]
 """Shape of SoftmaxCrossEntropyLoss that is wrong. "product": the weights cannot be multiplied with the labels' loss."""
 LoadVerdict = Literal["loads", "refused", "unknown"]
@@ -49,7 +51,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
 
     rank: int = -1  # of the first input of ArgMax, ArgMin, GridSample and normalizations; -1: unknown
     scales: tuple[float, ...] = ()  # constant scales of Resize and Upsample, one per axis
-    is_transposed: bool = False  # MatMul of doubles that ONNX Runtime fuses with a Transpose before it
+    fusion: Fusion = ""  # operator by which ONNX Runtime replaces the node and its neighbors, with which releases fail
     float8_fusion: str = ""  # quantized operator that replaces the node and its neighbors, but does not accept float8
     as_scalar: str = ""  # what fails if old releases take the output of Squeeze for a scalar
     wrong_loss: WrongLoss = ""
@@ -69,7 +71,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     @property
     def concerns_neighbors(self) -> bool:
         """Return whether a release refuses the node only next to certain other nodes."""
-        return self.is_transposed or bool(self.as_scalar or self.float8_fusion or self.neighbors)
+        return bool(self.fusion or self.as_scalar or self.float8_fusion or self.neighbors)
 
 
 class Neighbor(msgspec.Struct, frozen=True):

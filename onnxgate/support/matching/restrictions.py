@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+
+from msgspec.structs import replace
 
 from onnxgate.core.text import join_quoted
-from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES
 from onnxgate.support.matching.attribute_restrictions import (
     ATTRIBUTE_RESTRICTIONS,
     SHORT_PADS,
@@ -58,6 +61,11 @@ LOCALE_OPERATORS = frozenset(name for restriction in LOCALE_RESTRICTIONS for nam
 
 _NO_TRAITS = NodeTraits()
 _SCALED = ("Resize", "Upsample")
+_PROBABILITIES = 3
+"""Mode in which Attention returns the output of its Softmax."""
+_GROUPED = "com.microsoft.GroupQueryAttention"
+_SPLIT_WITH_NUMBER = 18
+"""First version of Split that requires the number of outputs if their sizes are not an input."""
 _NEW_DROPOUT = 22
 """First version of Dropout that only newer releases remove."""
 _LOSS_WITH_RANKS = 14
@@ -130,6 +138,9 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
                 continue
             problem = f"there is no kernel for `{name}` with output type `{operation.outputs[0]}`"
             return SupportGap("missing-kernel", problem, about=operation.outputs[0])
+    if operation.label == _GROUPED and _has_key_only(operation) and is_release_within(release, "1.25.0", ""):
+        problem = f"`{name}` has the input `past_key`, but not `past_value`"
+        return SupportGap("attribute-unsupported", problem, "requires both", about="past_value")
     if SHORT_PADS.concerns(operation, since, release, values):
         return f"`{operation.label}` reads values beyond the end of `pads`, which must have two for each axis"
     if operation.traits.constant_fault and not _computes(operation, release):
@@ -140,6 +151,15 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
         locale = values.get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only if the locale `{locale}` is installed"
     return _find_shape_restriction(operation, since, values, release)
+
+
+def _has_key_only(operation: Operation) -> bool:
+    """Return whether a GroupQueryAttention has keys of the past, but no values, and returns those of the present.
+
+    Source: 192 GroupQueryAttention nodes, loaded on 11 releases from 1.16.3 to 1.32.0.
+    """
+    key, value = (*operation.inputs[3:5], None, None)[:2]
+    return key is not None and value is None and any(operation.outputs[2:])
 
 
 def _find_shape_restriction(
@@ -158,6 +178,10 @@ def _find_shape_restriction(
     if operation.name == "LayerNormalization" and axis >= rank >= 0 and is_release_within(release, "1.31.0", ""):
         problem = f"`{name}`: `axis` must be less than the rank of the input ({rank})"
         return SupportGap("attribute-unsupported", problem, about="axis")
+    is_split_evenly = operation.name == "Split" and operation.inputs[1:] in ((), (None,))
+    if is_split_evenly and since >= _SPLIT_WITH_NUMBER and "num_outputs" not in values:
+        problem = f"`{name}` has neither the input `split` nor the attribute `num_outputs`"
+        return SupportGap("attribute-unsupported", problem, about="num_outputs")
     if operation.name in _OF_AXIS and rank == 0 and since >= _OF_AXIS_SINCE:
         return SupportGap("attribute-unsupported", f"`{name}` does not accept a scalar", about="rank")
     if operation.traits.constant_fault and _computes(operation, release):
@@ -171,12 +195,82 @@ def _find_shape_restriction(
     return None
 
 
+_FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap]] = {
+    "Attention": (
+        "",
+        "1.18.1",
+        SupportGap(
+            "attribute-unsupported",
+            "`{name}` has no bias, and 2 to 6 other inputs take its output",
+            "ends with SIGABRT when the model is loaded",
+            about="no bias",
+            signal="SIGABRT",
+        ),
+    ),
+    "Clip": (
+        "",
+        "",
+        SupportGap(
+            "attribute-unsupported",
+            "`{name}` with a constant `min` is fused with `Relu`",
+            "can fuse them only for `tensor(float)` and `tensor(float16)`",
+            "Relu",
+        ),
+    ),
+    "FusedGemm": (
+        "",
+        "1.17.3",
+        SupportGap(
+            "missing-kernel",
+            "`{name}` of doubles is fused with its activation into `com.microsoft.FusedGemm`",
+            "has no kernel for it with doubles",
+            "FusedGemm",
+        ),
+    ),
+    "FusedMatMul": (
+        "",
+        "1.25.1",
+        SupportGap(
+            "missing-kernel",
+            "`{name}` of doubles is fused with `Transpose` into `com.microsoft.FusedMatMul`",
+            "has no kernel for it with doubles",
+            "FusedMatMul",
+        ),
+    ),
+    "Gemm": (
+        "1.17.0",
+        "1.20.1",
+        SupportGap(
+            "attribute-unsupported",
+            "`{name}` is fused with `MatMul` into `Gemm`, which requires 2 axes",
+            "fuses them without a check of the rank",
+            "MatMul",
+        ),
+    ),
+    "QuickGelu": (
+        "",
+        "1.30.0",
+        SupportGap(
+            "missing-kernel",
+            "`{name}` of doubles is fused with `Sigmoid` into `com.microsoft.QuickGelu`",
+            "has no kernel for it with doubles",
+            "QuickGelu",
+        ),
+    ),
+}
+"""Failures because of a fusion, with the first and last release that fails; "" means no bound.
+
+Source: see `OptimizerChanges.find_fusion`.
+"""
+
+
 def find_fusion_gap(operation: Operation, since: int, release: str) -> SupportGap | None:
-    """Return why a release has no operator on the CPU for a node after it fused the node with its neighbors."""
+    """Return why a release fails for a node after it fused the node with its neighbors, or tried to."""
     traits, name = operation.traits, f"{operation.name}({since})"
-    if traits.is_transposed and is_release_within(release, "", "1.25.1"):
-        problem = f"`{name}` of doubles is fused with `Transpose` into `com.microsoft.FusedMatMul`"
-        return SupportGap("missing-kernel", problem, "has no kernel for it with doubles", "FusedMatMul")
+    if traits.fusion:
+        first, last, gap = _FUSION_GAPS[traits.fusion]
+        if is_release_within(release, first, last):
+            return replace(gap, problem=gap.problem.format(name=name))
     if traits.float8_fusion and is_release_within(release, "", "1.31.1"):
         fused = traits.float8_fusion
         problem = f"`{name}` of dequantized float8 values is fused into `{fused}`, which does not accept float8"
@@ -242,7 +336,11 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
         must = "must have the same size" if wrong_scale == "bias" else "must have a value per channel"
         problem = f"`{operation.name}({since})`: scale and bias {must}"
         return SupportGap("attribute-unsupported", problem, about="scale")
-    return _check_loss(operation, since, release) or _check_mask(operation, since, release)
+    return (
+        _check_loss(operation, since, release)
+        or _check_mask(operation, since, release)
+        or _check_probabilities(operation, since, release)
+    )
 
 
 def _check_loss(operation: Operation, since: int, release: str) -> SupportGap | None:
@@ -286,6 +384,24 @@ def _check_mask(operation: Operation, since: int, release: str) -> SupportGap | 
     return SupportGap(
         "missing-kernel", problem, "implements masks of `tensor(bool)` and `tensor(float)`", f"attn_mask={mask}"
     )
+
+
+def _check_probabilities(operation: Operation, since: int, release: str) -> SupportGap | None:
+    """Return why a release rejects an Attention node that returns the output of its Softmax.
+
+    Older releases return it in the type of `softmax_precision`.
+    Source: 2,640 Attention nodes with each mode, precision and type, loaded on 11 releases from 1.23.0 to 1.32.0.
+    """
+    if operation.name != "Attention" or not any(operation.outputs[3:]) or not is_release_within(release, "", "1.31.1"):
+        return None
+    values = read_attribute_values(operation)
+    precision = ELEMENT_TYPES.get(int(number_of(values, "softmax_precision", 0)))
+    if values.get("qk_matmul_output_mode") != _PROBABILITIES or precision is None:
+        return None
+    if operation.outputs[3] in ("", f"tensor({precision.name})"):
+        return None
+    problem = f"`{operation.label}({since})` with `qk_matmul_output_mode` = 3 returns `tensor({precision.name})`"
+    return SupportGap("type-mismatch", problem, f"requires `{operation.outputs[3]}`", about="qk_matmul_output")
 
 
 def eliminates(operation: Operation, since: int, release: str) -> bool:

@@ -18,6 +18,7 @@ from onnxgate.model.reading.omitted_data import find_omitted_list, list_companio
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.reduced_models import function_key
 from onnxgate.support.matching.float16_casts import is_redundant_cast, make_neighbor
+from onnxgate.support.matching.graph_values import GraphValues
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.node_traits import DESCRIBED, NO_TRAITS, TraitReader, find_scalar_squeezes
 from onnxgate.support.matching.operations import (
@@ -299,19 +300,20 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
             self.learnt.add(node.outputs[0])
 
     def nodes(
-        self, graph: GraphView, typed: GraphProto, scope: ValueTypes, outer: TraitReader | None = None
+        self, graph: GraphView, typed: GraphProto, scope: ValueTypes, outer: GraphValues | None = None
     ) -> Iterator[TypedNode]:
         """Yield the nodes of a graph with their types; each contains the nodes of its subgraphs or called function."""
         type_of = scope.type_of
-        traits = TraitReader(graph, scope, self.scalar_squeezes, is_in_function=bool(self.within), outer=outer)
-        source = traits.find_source
+        values = GraphValues(graph, scope, is_in_function=bool(self.within), outer=outer)
+        traits = TraitReader(values, self.scalar_squeezes)
+        source = values.find_source
         describe = functools.partial(self._describe, scope, traits)
         for index, node in enumerate(graph.nodes):
             operation = describe(node)
             if is_redundant_cast(operation):
                 neighbors = tuple(
                     make_neighbor(describe(near), near.inputs, near.outputs, name)
-                    for near, name in traits.find_neighbors(node)
+                    for near, name in traits.changes.find_neighbors(node)
                 )
                 has_functions = bool(self.functions or self.within)
                 operation = replace(operation, traits=NodeTraits(neighbors=neighbors, has_functions=has_functions))
@@ -331,9 +333,9 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                     traits.has_use,
                 )
             else:
-                inside = tuple(self._inside(node, typed.node[index], scope, traits)) if node.graphs else ()
+                inside = tuple(self._inside(node, typed.node[index], scope, values)) if node.graphs else ()
                 yield TypedNode(
-                    operation, node.name, node.proto, inside, False, self.within, type_of, "", source, traits.has_use
+                    operation, node.name, node.proto, inside, False, self.within, type_of, "", source, values.has_use
                 )
 
     def _describe(self, scope: ValueTypes, traits: TraitReader, node: NodeView) -> Operation:
@@ -351,14 +353,14 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         )
 
     def _inside(
-        self, node: NodeView, typed_node: NodeProto, scope: ValueTypes, traits: TraitReader
+        self, node: NodeView, typed_node: NodeProto, scope: ValueTypes, values: GraphValues
     ) -> Iterator[TypedNode]:
         for graph, typed in zip(node.graphs, iter_node_subgraphs(typed_node), strict=True):
             inner = ValueTypes(typed, graph.proto, scope)
             if node.operator[1] == "Loop":
                 _pass_in(node, graph.proto, inner, scope)
             self.propagate(graph, inner)
-            yield from self.nodes(graph, typed, inner, traits)
+            yield from self.nodes(graph, typed, inner, values)
 
     def _called(self, node: NodeView, body: GraphView, scope: ValueTypes) -> tuple[TypedNode, ...] | None:
         """Return the nodes of the function that a node calls, with their types; None if the call is not followed."""

@@ -30,8 +30,34 @@ def test_each_answer_has_its_models() -> None:
             onnx.checker.check_node(node, context(model))
 
 
+def test_questions_cover_opsets_that_a_release_refuses() -> None:
+    """The answers about opsets that are too new, and about versions that a release lacks, are checked as well."""
+    cases, models = make_cases("1.24.4", "Attention")
+    reasons = {case.reason for case in cases if case.way == "none"}
+
+    assert "opset 26 is too new" in reasons
+    assert any("ai.onnx/Attention(24)@25" in name for name in models)
+
+
+def test_types_that_do_not_suit_each_other_have_models() -> None:
+    """A model shows whether a release really refuses two types together."""
+    cases, models = make_cases("1.28.0", "OptionalGetElement")
+    pairs = [case for case in cases if case.way == "none" and " O=" in case.name and " V=" in case.name]
+
+    assert pairs
+    assert all(name in models for case in pairs for name in case.models)
+
+
+def test_nodes_have_optional_inputs() -> None:
+    """Kernels require inputs that are optional in the schema, such as the scales of Resize."""
+    _, models = make_cases("1.28.0", "Resize")
+    nodes = [onnx.load_from_string(data).graph.node[0] for data in models.values()]
+
+    assert {len(node.input) for node in nodes} >= {1, 3}
+
+
 def test_only_supported_answers_have_explanations() -> None:
     """If a node loads although no release should support it, the answer is wrong."""
-    assert "scales" in explain(Case("ai.onnx/Resize(13)@13 T1=tensor(float)", "kernel", ()))
-    assert explain(Case("ai.onnx/Resize(13)@13 T1=tensor(bool)", "none", ())) == ""
+    assert "Identity" in explain(Case("ai.onnx/If(13)@13 V=tensor(float)", "kernel", ()))
+    assert explain(Case("ai.onnx/If(13)@13 V=tensor(bool)", "none", ())) == ""
     assert explain(Case("ai.onnx/Add(14)@14 T=tensor(float)", "kernel", ())) == ""

@@ -9,8 +9,8 @@ import pytest
 
 from onnxgate.model.reading.view import ModelView
 from onnxgate.support import limits, operators
-from onnxgate.support.matching.kernels import predict
-from onnxgate.support.matching.operations import Prediction
+from onnxgate.support.matching.kernels import Implemented, find_implementation, predict
+from onnxgate.support.matching.operations import Operation, Prediction
 from onnxgate.support.matching.type_inference import infer_model_types
 from tests.harness.release_differences import NAMED, node
 
@@ -283,3 +283,14 @@ def test_gelu_of_float16_needs_the_operators_of_its_body(opset: int, is_refused:
         g (float16[2] x) => (float16[2] y) {{ y = com.microsoft.Gelu (x) }}"""
 
     assert bool(prediction(text, "1.24.4").found) == is_refused
+
+
+@pytest.mark.parametrize("name", ["FastGelu", "Gelu", "QuickGelu"])
+def test_contrib_operators_of_float16_run_as_their_bodies(name: str) -> None:
+    """ONNX Runtime inserts casts at the nodes of the function body, as optimized models of 1.18.1 show."""
+    types = ("tensor(float16)",)
+    operation = Operation("com.microsoft", name, 1, 17, types, types, (), static=False)
+    release = operators.get_implementation("1.18.1")
+
+    assert release is not None
+    assert find_implementation(operation, release) == Implemented("function")

@@ -595,3 +595,46 @@ def test_single_string_of_a_label_encoder(encoder: tuple[str, str, str], release
     model = f"{header} g ({takes}[2] x) => ({returns}[2] y) {{ y = ai.onnx.ml.LabelEncoder <{values}> (x) }}"
 
     assert expected == prediction(model, release).verdict
+
+
+@pytest.mark.parametrize(
+    ("arguments", "returned", "expected"),
+    [
+        ("q, k, v, pk, , s, t", "y, a, b", ["loads", "refused", "refused"]),
+        ("q, k, v, pk, , s, t", "y", ["refused", "refused", "loads"]),
+        ("q, k, v, , , s, t", "y, a, b", ["loads", "loads", "loads"]),
+    ],
+)
+def test_past_keys_without_values(arguments: str, returned: str, expected: list[str]) -> None:
+    """Releases since 1.25.0 refuse GroupQueryAttention with `past_key` only if it returns the present values.
+
+    Releases before 1.26.0 require all outputs.
+    """
+    outputs = ", ".join(f"float {name}" for name in returned.split(", "))
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[1, 2, 32] q, float[1, 2, 16] k, float[1, 2, 16] v, float[1, 2, 4, 8] pk, int32[1] s, int32 t)
+        => ({outputs})
+        {{ {returned} = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2> ({arguments}) }}"""
+
+    assert expected == [prediction(text, release).verdict for release in ("1.24.4", "1.25.0", "1.32.0")]
+
+
+@pytest.mark.parametrize(
+    ("value_type", "options", "expected"),
+    [
+        ("float", "qk_matmul_output_mode = 3, softmax_precision = 11", ["refused", "refused", "loads"]),
+        ("float", "qk_matmul_output_mode = 3, softmax_precision = 1", ["loads", "loads", "loads"]),
+        ("float", "qk_matmul_output_mode = 2, softmax_precision = 11", ["loads", "loads", "loads"]),
+        ("float16", "qk_matmul_output_mode = 1, softmax_precision = 1", ["refused", "loads", "loads"]),
+    ],
+)
+def test_fourth_output_of_attention(value_type: str, options: str, expected: list[str]) -> None:
+    """Older function bodies return the probabilities in another type, and do not return a cast of the products."""
+    inputs = ", ".join(f"{value_type}[1, 2, 2, 2] {name}" for name in "qkv")
+    mask = "float16" if value_type == "float" else "float"
+    text = f"""<ir_version: 8, opset_import: ["" : 23]>
+        g ({inputs}, {mask}[2, 2] m) => ({value_type} y, {value_type} w)
+        {{ y, , , w = Attention <{options}> (q, k, v, m) }}"""
+    releases = ("1.27.0", "1.31.1" if value_type == "float" else "1.28.0", "1.32.0")
+
+    assert expected == [prediction(text, release).verdict for release in releases]

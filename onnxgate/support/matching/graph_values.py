@@ -1,0 +1,192 @@
+"""Find what makes and takes the values of a graph, and which of them are constant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from onnxgate.model.reading.view import GraphView, NodeView
+from onnxgate.support.matching.constant_nodes import read_constant
+from onnxgate.support.matching.operations import ValueSource
+
+if TYPE_CHECKING:
+    from onnx import TensorProto, TypeProto
+
+_FOLDED = frozenset(
+    (
+        *("Add", "Cast", "Concat", "ConstantOfShape", "Div", "Expand", "Gather", "Identity", "Mul", "Neg", "Range"),
+        *("ReduceProd", "Reshape", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Unsqueeze", "Where"),
+    )
+)
+"""Operators of which ONNX Runtime computes nodes with constant inputs when it loads a model."""
+_MAX_DEPTH = 32
+"""Maximum number of nodes between a constant and a value that is computed from constants only."""
+
+
+class Scope(Protocol):
+    """Types and initializers of the values that a graph can use."""
+
+    def type_of(self, name: str) -> TypeProto | None:
+        """Return the type of a value; None if it is unknown."""
+
+    def initializer(self, name: str) -> TensorProto | None:
+        """Return the initializer with this name; None if the value is not an initializer."""
+
+
+class GraphValues:
+    """The values of one graph."""
+
+    def __init__(
+        self, graph: GraphView, scope: Scope, *, is_in_function: bool, outer: GraphValues | None = None
+    ) -> None:
+        self.graph = graph
+        self.is_in_function = is_in_function
+        self.type_of = scope.type_of
+        self._scope = scope
+        self._outer = outer  # of the graph that contains this one
+        self._producers: Mapping[str, NodeView] | None = None
+        self._users: dict[str, list[NodeView]] | None = None
+        self._captured: set[str] | None = None
+        self._sources: dict[str, ValueSource] = {}
+        self._used: set[str] | None = None
+
+    def list_users(self, name: str) -> Sequence[NodeView]:
+        """Return the nodes of the graph that take a value."""
+        if self._users is None:
+            self._users = {}
+            for node in self.graph.nodes:
+                for value in set(node.inputs):
+                    self._users.setdefault(value, []).append(node)
+        return self._users.get(name, ())
+
+    def element(self, name: str) -> int:
+        """Return the number of a tensor's element type in ONNX; 0 if it is unknown."""
+        value_type = self.type_of(name)
+        return 0 if value_type is None else value_type.tensor_type.elem_type
+
+    def find_source(self, name: str) -> ValueSource:
+        """Return whether a value is computed from constants only, or from data that callers pass to the model."""
+        if name not in self._sources:
+            self._trace(name)
+        return self._sources[name]
+
+    def has_use(self, name: str) -> bool:
+        """Return whether a node of the graph or of a graph in it takes a value, or it is an output of the graph."""
+        if self._used is None:
+            outputs = (getattr(value, "name", value) for value in self.graph.proto.output)
+            self._used = {*outputs, *(name for node in self.graph.all_nodes() for name in node.inputs)}
+        return name in self._used
+
+    def _trace(self, name: str) -> None:
+        """Find the source of a value after the sources of the values that it is computed from."""
+        ahead = [name]
+        while ahead:
+            producer = self.producer(ahead[-1])
+            missing = [it for it in producer.inputs if it and it not in self._sources] if producer is not None else []
+            if missing and len(ahead) <= len(self.graph.nodes):
+                ahead += missing
+                continue
+            current = ahead.pop()
+            if current not in self._sources:
+                self._sources[current] = self._read_source(current) if producer is None else self._combine(producer)
+
+    def _read_source(self, name: str) -> ValueSource:
+        """Return the source of a value that no node of this graph computes."""
+        if any(tensor.name == name for tensor in getattr(self.graph.proto, "initializer", ())):
+            return "constant"
+        if any(value.name == name for value in getattr(self.graph.proto, "input", ())):
+            return "unknown" if self.is_in_function else "input" if self._outer is None else "computed"
+        return "unknown" if self._outer is None else self._outer.find_source(name)
+
+    def _combine(self, producer: NodeView) -> ValueSource:
+        """Return the source of the outputs of a node. The shape of a value can be known although its data is not."""
+        sources = {self._sources.get(name, "unknown") for name in producer.inputs if name}
+        if producer.operator[1] in ("Shape", "Size"):
+            return "constant" if sources == {"constant"} or self.is_fixed(producer.inputs[0]) else "unknown"
+        if not sources.isdisjoint(("input", "computed")) or producer.operator[1].startswith("Random"):
+            return "computed"
+        return "constant" if sources <= {"constant"} and not producer.graphs else "unknown"
+
+    def producer(self, name: str) -> NodeView | None:
+        """Return the node of the graph that makes a value; None if there is none."""
+        if self._producers is None:
+            self._producers = {output: node for node in self.graph.nodes for output in node.outputs if output}
+        return self._producers.get(name)
+
+    def is_used(self, name: str) -> bool:
+        """Return whether a node of the graph takes a value."""
+        return any(name in node.inputs for node in self.graph.nodes if name)
+
+    def list_captured(self) -> set[str]:
+        """Return the names that nodes in subgraphs use."""
+        if self._captured is None:
+            inside = (graph for outer in self.graph.nodes for graph in outer.graphs)
+            self._captured = {name for graph in inside for inner in graph.all_nodes() for name in inner.inputs}
+        return self._captured
+
+    def is_output(self, name: str) -> bool:
+        """Return whether the graph returns a value."""
+        return any(getattr(value, "name", value) == name for value in self.graph.proto.output)
+
+    def rank(self, name: str) -> int:
+        """Return the number of axes of a value; -1 if it is unknown."""
+        value_type = self.type_of(name)
+        if value_type is None or not value_type.tensor_type.HasField("shape"):
+            return -1
+        return len(value_type.tensor_type.shape.dim)
+
+    def is_fixed(self, name: str) -> bool:
+        """Return whether all sizes of a value of known rank are known."""
+        value_type = self.type_of(name)
+        if value_type is None or not value_type.tensor_type.HasField("shape"):
+            return False
+        return all(dim.HasField("dim_value") for dim in value_type.tensor_type.shape.dim)
+
+    def constant(self, name: str) -> TensorProto | None:
+        """Return the tensor that a value is; None if it is not constant."""
+        producer = self.producer(name)
+        if producer is None:
+            tensor = self._scope.initializer(name)
+            return tensor if tensor is not None or self._outer is None else self._outer.constant(name)
+        if producer.operator[1] != "Constant":
+            return None
+        return next((read_constant(attribute) for attribute in producer.attributes), None)
+
+    def is_folded(self, name: str, depth: int) -> bool:
+        """Return whether ONNX Runtime certainly replaces a value by a constant when it loads the model."""
+        producer = self.producer(name)
+        if producer is None:
+            return self.is_stored(name)
+        if producer.operator[1] == "Constant":
+            return True
+        if producer.operator[1] == "Shape" and self.is_fixed(producer.inputs[0]):
+            return True
+        inputs = [name for name in producer.inputs if name]
+        is_simple = producer.operator[1] in _FOLDED and bool(inputs) and depth < _MAX_DEPTH
+        return is_simple and all(self.is_folded(name, depth + 1) for name in inputs)
+
+    def is_stored(self, name: str) -> bool:
+        """Return whether a constant belongs to this graph or one around it, and callers of the model cannot replace it.
+
+        Source: nodes in branches with constants of their own and of the model, loaded on ONNX Runtime 1.16.3 to 1.31.1.
+        """
+        if self.is_stored_here(name):
+            return True
+        declared = getattr(self.graph.proto, "input", ())
+        is_captured = self._outer is not None and all(value.name != name for value in declared)
+        return is_captured and self._outer is not None and self._outer.is_stored(name)
+
+    def is_stored_here(self, name: str) -> bool:
+        """Return whether a constant belongs to this graph, and callers of the model cannot replace it."""
+        if self.producer(name) is not None:
+            return True
+        own = any(tensor.name == name for tensor in getattr(self.graph.proto, "initializer", ()))
+        return own and self.is_constant(name, 0)
+
+    def is_constant(self, name: str, depth: int) -> bool:
+        """Return whether a value may be computed from constants only, so that ONNX Runtime folds its consumers."""
+        producer = self.producer(name)
+        if producer is not None:
+            return depth >= _MAX_DEPTH or all(self.is_constant(it, depth + 1) for it in producer.inputs if it)
+        declared = getattr(self.graph.proto, "input", ())
+        return all(value.name != name for value in declared)

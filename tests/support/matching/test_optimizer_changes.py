@@ -1,0 +1,116 @@
+"""Nodes that the optimizer fuses with their neighbors; each case was loaded on the releases."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.matching.test_kernels import prediction
+
+
+def list_verdicts(graph: str, *releases: str, opset: int = 17) -> list[str]:
+    """Return the predicted verdicts of releases for a graph."""
+    text = f'<ir_version: 8, opset_import: ["" : {opset}]> g {graph}'
+    return [prediction(text, release).verdict for release in releases]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("s = Sigmoid (x) y = Mul (x, s)", "refused"),
+        ("a = Mul (k, x) s = Sigmoid (a) y = Mul (s, x)", "refused"),
+        ("i = Identity (x) s = Sigmoid (i) y = Mul (x, s)", "refused"),
+        ("s = Sigmoid (x) y = Mul (z, s)", "loads"),
+        ("s = Sigmoid (x) y = Mul (s, s)", "loads"),
+        ("s = Sigmoid (x) t = Mul (x, s) y = Add (s, t)", "loads"),
+        ("a = Mul (x, v) s = Sigmoid (a) y = Mul (x, s)", "loads"),
+        ("a = Mul (x, k) s = Sigmoid (a) t = Mul (x, s) y = Add (a, t)", "loads"),
+    ],
+)
+def test_quick_gelu_of_doubles(nodes: str, expected: str) -> None:
+    """Releases before 1.31.0 replace x * Sigmoid (x) by an operator without a kernel for doubles."""
+    graph = f"""(double[2, 2] x, double[2, 2] z) => (double[2, 2] y)
+        <double[1] k = {{2.0}}, double[2] v = {{1.0, 2.0}}> {{ {nodes} }}"""
+
+    assert list_verdicts(graph, "1.16.0", "1.30.0", "1.31.0") == [expected, expected, "loads"]
+
+
+@pytest.mark.parametrize(
+    ("value_type", "nodes", "expected"),
+    [
+        ("double", "r = Relu (x) y = Clip (r, low)", "refused"),
+        ("int32", "r = Relu (x) y = Clip (r, low)", "refused"),
+        ("float", "r = Relu (x) y = Clip (r, low)", "loads"),
+        ("double", "r = Relu (x) y = Clip (r, m)", "loads"),
+        ("double", "r = Relu (x) y = Clip (r, , low)", "loads"),
+        ("double", "r = Relu (x) c = Clip (r, low) y = Add (r, c)", "loads"),
+    ],
+)
+def test_clipped_relu(value_type: str, nodes: str, expected: str) -> None:
+    """All releases fail to fuse Relu and Clip if the constant minimum is neither float nor float16."""
+    graph = f"({value_type}[2] x, {value_type} m) => ({value_type}[2] y) <{value_type} low = {{1}}> {{ {nodes} }}"
+
+    assert list_verdicts(graph, "1.16.3", "1.32.0") == [expected, expected]
+
+
+@pytest.mark.parametrize(
+    ("shape", "nodes", "expected"),
+    [
+        ("2, 2, 2", "m = MatMul (x, w) y = BatchNormalization (m, b, b, b, b)", "refused"),
+        ("2, 2, 2", "m = MatMul (x, w) t = Transpose (m) y = BatchNormalization (t, b, b, b, b)", "refused"),
+        ("2, 2", "m = MatMul (x, w) y = BatchNormalization (m, b, b, b, b)", "loads"),
+        ("2, 2, 2", "m = MatMul (w, x) y = BatchNormalization (m, b, b, b, b)", "loads"),
+        ("2, 2, 2", "m = MatMul (x, w) n = BatchNormalization (m, b, b, b, b) y = Add (m, n)", "loads"),
+    ],
+)
+def test_normalized_products_of_batches(shape: str, nodes: str, expected: str) -> None:
+    """Releases from 1.17.0 to 1.20.1 replace MatMul and BatchNormalization by Gemm, even if there are more axes."""
+    graph = f"(float[{shape}] x) => (float y) <float[2, 2] w = {{1, 2, 3, 4}}, float[2] b = {{1, 2}}> {{ {nodes} }}"
+
+    verdicts = list_verdicts(graph, "1.16.3", "1.17.0", "1.20.1", "1.21.0")
+
+    assert verdicts == ["loads", expected, expected, "loads"]
+
+
+@pytest.mark.parametrize(
+    ("value_type", "nodes", "expected"),
+    [
+        ("double", "m = Gemm (x, x) y = Relu (m)", "refused"),
+        ("float", "m = Gemm (x, x) y = Relu (m)", "loads"),
+        ("double", "m = Gemm (x, x) y = Exp (m)", "loads"),
+        ("double", "m = Gemm (x, x) r = Relu (m) y = Add (m, r)", "loads"),
+    ],
+)
+def test_gemm_of_doubles_with_an_activation(value_type: str, nodes: str, expected: str) -> None:
+    """Releases before 1.18.0 replace both by an operator without a kernel for doubles."""
+    graph = f"({value_type}[2, 2] x) => ({value_type}[2, 2] y) {{ {nodes} }}"
+
+    assert list_verdicts(graph, "1.17.3", "1.18.0") == [expected, "loads"]
+
+
+@pytest.mark.parametrize(
+    ("value_type", "nodes", "expected"),
+    [
+        ("float", "v = LayerNormalization (x, s) y = Add (v, v)", "refused"),
+        ("double", "v = LayerNormalization (x, s) a = Neg (v) b = Abs (v) y = Add (a, b)", "refused"),
+        ("float16", "v = LayerNormalization (x, s) a = Neg (v) b = Abs (v) y = Add (a, b)", "loads"),
+        ("float", "v = LayerNormalization (x, s, s) y = Add (v, v)", "loads"),
+        ("float", "v = LayerNormalization (x, s) y = Neg (v)", "loads"),
+        ("float", "v = LayerNormalization (x, s) a = Neg (v) b = Neg (v) y = Add (a, b)", "loads"),
+        ("float", "v = LayerNormalization (x, s) y = Sum (v, v, v, v, v, v)", "refused"),
+        ("float", "v = LayerNormalization (x, s) y = Sum (v, v, v, v, v, v, v)", "loads"),
+        ("float", "v = LayerNormalization (x, s) a = Neg (v) h = Shape (v) y = Reshape (a, h)", "loads"),
+    ],
+)
+def test_layer_normalization_without_a_bias(value_type: str, nodes: str, expected: str) -> None:
+    """Releases before 1.19.0 crash if 2 to 6 inputs take its output: they look for an attention, and read the bias."""
+    graph = f"({value_type}[2, 2] x, {value_type}[2] s) => ({value_type}[2, 2] y) {{ {nodes} }}"
+
+    assert list_verdicts(graph, "1.16.0", "1.18.1", "1.19.0") == [expected, expected, "loads"]
+
+
+@pytest.mark.parametrize(("options", "expected"), [("axis = 0", "refused"), ("num_outputs = 2", "loads")])
+def test_split_needs_a_number_of_outputs(options: str, expected: str) -> None:
+    """Since opset 18, Split requires `num_outputs` if the sizes are not an input."""
+    graph = f"(float[2, 2] x) => (float y, float z) {{ y, z = Split <{options}> (x) }}"
+
+    assert list_verdicts(graph, "1.16.0", "1.32.0", opset=18) == [expected, expected]
