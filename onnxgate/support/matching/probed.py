@@ -111,7 +111,7 @@ def _explain(name: str, features: frozenset[str], operator: Operator) -> Support
         detail = f"implements versions {', '.join(versions)}" if versions else ""
         return SupportGap("unknown-operator", f"`{name}` is not implemented", detail)
     ordered = sorted(features)
-    # That an input is not constant goes without saying: otherwise, the node is computed when the model is loaded.
+    # A node whose inputs are all constant is computed when the model is loaded, so almost all nodes have this feature.
     words = [word_feature(feature) for feature in ordered if feature != NOT_CONSTANT]
     with_features = f" with {join_phrases(sorted(words, key=lambda text: text.startswith('no ')))}"
     problem = f"`{name}` is refused{with_features if words else ' unless all inputs are constant'}"
