@@ -36,6 +36,7 @@ function renderCompare(engine, releases) {
     ["lost-versions", "Versions no longer supported"],
     ["other-way", "Supported in another way"],
     ["other-types", "Changed types"],
+    ["unknown-in-one", "Support not known in one release"],
   ];
   section.replaceChildren(
     element("h2", { id: "compare-name", tabindex: "-1" }, `${engine.title} ${from} → ${to}`),
@@ -72,7 +73,7 @@ function compareReleases(engine, a, b) {
         const parameters = it.parameters.map((parameter) => compareTypes(parameter, a, b)).filter(Boolean);
         if (parameters.length) add("other-types", { ...change, parameters });
       } else if (from === "u" || to === "u") {
-        if (from !== to) add("other-way", change);
+        if (from !== to) add("unknown-in-one", change);
       } else if (isSupported(to)) add(existed ? "gained-versions" : "gained-operators", change);
       else if (isSupported(from)) add(exists ? "lost-versions" : "lost-operators", change);
     }
@@ -142,7 +143,7 @@ function groupChanges(changes) {
 }
 
 function renderChanges(engine, kind, title, changes) {
-  const mark = { gained: "+", lost: "−", other: "±" }[kind.split("-")[0]];
+  const mark = { gained: "+", lost: "−", other: "±", unknown: "?" }[kind.split("-")[0]];
   const domains = groupChanges(changes);
   const count = domains.reduce((sum, [, items]) => sum + items.length, 0);
   return element(
@@ -169,6 +170,6 @@ function renderChange(engine, kind, { entry, versions, from, to, parameters }) {
   const subject = element("span", { class: "subject" }, `${entry.name} `, joinLinks(links));
   const show = (way) => element("span", { class: "run" }, sign(way), WAYS[way].label);
   if (kind === "other-types") return [subject, element("span", {}, parameters.map(renderTypeChange))];
-  if (kind === "other-way") return [subject, element("span", { class: "way-change" }, show(from), " → ", show(to))];
+  if (kind === "other-way" || kind === "unknown-in-one") return [subject, element("span", { class: "way-change" }, show(from), " → ", show(to))];
   return [subject, show(kind.startsWith("lost") ? "x" : to)];
 }

@@ -75,9 +75,9 @@ function shortType(type) {
   return type.replace(/\btensor\((\w+)\)/g, "$1").replace(/,\s*/g, ",");
 }
 
-/** Return a type that a person wrote, such as `float32` or `tensor(half)`, as the page spells it. */
+/** Return a type that a person wrote, such as `float32` or `tensor(Half)`, as the page spells it. */
 function readType(text) {
-  return shortType(text).replace(/\w+(?!\w|\()/g, (word) => typeAliases.get(word.toLowerCase()) ?? word);
+  return shortType(text.toLowerCase()).replace(/\w+(?!\w|\()/g, (word) => typeAliases.get(word) ?? word);
 }
 
 function findLimits(engine, release) {

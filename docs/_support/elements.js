@@ -39,8 +39,11 @@ function select(id, label, options, selected) {
 
 /** Return the command that gives the same answer. */
 function renderTerminal(engine, parts) {
-  const words = engine === defaultEngine ? parts : [...parts, `--engine ${engine.name}`];
-  return element("p", { class: "command" }, "In a terminal: ", element("code", {}, words.join(" ")));
+  return element("p", { class: "command" }, "In a terminal: ", element("code", {}, writeCommand(engine, parts)));
+}
+
+function writeCommand(engine, parts) {
+  return (engine === defaultEngine ? parts : [...parts, `--engine ${engine.name}`]).join(" ");
 }
 
 function choiceOf(id) {

@@ -41,14 +41,20 @@ function readChoice(engine, entry, versions, rest) {
       links.slice(0, 1),
     );
   } else if (opset > newestOpset) {
-    showMessage(`Opset ${opset} of ${entry.domain} is not known. The newest known opset is ${newestOpset}.`);
+    const isOther = entry.domain !== "ai.onnx";
+    showMessage(
+      `No known release accepts opset ${opset} of ${entry.domain}; the newest is ${newestOpset}.` +
+        (isOther ? " A model imports ai.onnx separately. For models with this opset of ai.onnx, run " : ""),
+      [],
+      isOther ? writeCommand(engine, [`onnxgate support ${entry.name} --opset ${opset}`]) : "",
+    );
     shown = undefined;
   }
   if (!shown) [shown, opset] = [newest, newest.first];
   const types = new Set(shown.parameters.flatMap(({ groups }) => groups.flatMap((group) => group.types)));
   let type = readType(rest.slice(hasOpset ? 1 : 0).join("/"));
   if (type && !types.has(type)) {
-    const near = [...types].filter((name) => editDistance(name, type.toLowerCase(), 2) <= 2);
+    const near = [...types].filter((name) => editDistance(name, type, 2) <= 2);
     const links = near.map((name) => [name, writeAddress(engine, entry.path, opset, name)]);
     const text = `${entry.name} ${shown.version} has no type ${type}.`;
     showMessage(links.length ? `${text} Did you mean` : `${text} Its types are listed below.`, links);
@@ -106,7 +112,7 @@ function renderChoices(engine, entry, versions, { opset, newestOpset, type, type
   const choices = element(
     "div",
     { class: "choices" },
-    select("choose-opset", "Opset", groups, opset),
+    select("choose-opset", entry.domain === "ai.onnx" ? "Opset" : `Opset of ${entry.domain}`, groups, opset),
     select("choose-type", "Type", [["", "any"], ...[...types].map((name) => [name, name])], type),
   );
   choices.addEventListener("change", () => {

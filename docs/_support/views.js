@@ -14,10 +14,11 @@ function announce(text) {
   document.getElementById("announcement").textContent = text;
 }
 
-function showMessage(text, links = []) {
+function showMessage(text, links = [], command = "") {
   const message = document.getElementById("message");
   const end = text.endsWith("Did you mean") ? "?" : ".";
-  message.replaceChildren(element("p", {}, text, ...(links.length ? [" ", ...joinLinks(links), end] : [])));
+  const code = command ? [element("code", {}, command), "."] : [];
+  message.replaceChildren(element("p", {}, text, ...(links.length ? [" ", ...joinLinks(links), end] : code)));
   message.hidden = false;
 }
 

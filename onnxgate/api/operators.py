@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from onnxgate.api.errors import ArgumentError, raise_argument_errors, require_type
-from onnxgate.support.answers import OperatorSupport, SupportSpan, VersionSupport
+from onnxgate.support.answers import OperatorSupport, SupportSpan, VersionSupport, list_ranges
 
 DEFAULT_DOMAIN = "ai.onnx"
 
@@ -29,7 +29,7 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(
             release
             for span in self.spans
-            if span.way not in ("none", "unknown")
+            if span.is_supported
             for release in self.releases[self.releases.index(span.since) : self.releases.index(span.until) + 1]
         )
 
@@ -41,30 +41,23 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def since(self) -> str:
         """First release of the newest range that supports the operator; "" if no release does."""
-        ranges = self._find_ranges()
-        return ranges[-1][0] if ranges else ""
+        return self._find_newest_range()[0]
 
     @property
     def until(self) -> str:
         """Last release that supports the operator; "" if no release does."""
-        ranges = self._find_ranges()
-        return ranges[-1][-1] if ranges else ""
+        return self._find_newest_range()[1]
 
-    def _find_ranges(self) -> list[list[str]]:
-        """Return each range of consecutive releases that support the operator."""
-        supported, ranges = set(self.supported), [list[str]()]
-        for release in self.releases:
-            if release in supported:
-                ranges[-1].append(release)
-            elif ranges[-1]:
-                ranges.append([])
-        return [found for found in ranges if found]
+    def _find_newest_range(self) -> tuple[str, str]:
+        """Return the ends of the newest range of consecutive releases that support the operator."""
+        ranges = list_ranges((span for span in self.spans if span.is_supported), self.releases)
+        return ranges[-1] if ranges else ("", "")
 
     def __str__(self) -> str:
         return self.summary
 
     def __repr__(self) -> str:
-        name = self.operator if self.domain == DEFAULT_DOMAIN else f"{self.domain}.{self.operator}"
+        name = f"{self.domain}.{self.operator}".removeprefix(f"{DEFAULT_DOMAIN}.")
         return f"<Support of {name} by {self.engine}: since={self.since!r}, until={self.until!r}>"
 
 
@@ -88,8 +81,8 @@ def support(
         ArgumentError: a name, opset or requirement is not known, or the table of the engine contains no operators.
         TypeError: an argument has another type.
     """
-    from onnxgate.commands.support import answer_about_operator
-    from onnxgate.formats.operator_support import Scope, find_best_spans
+    from onnxgate.commands.support import Question, answer
+    from onnxgate.formats.operator_support import Scope
     from onnxgate.support.limits import list_table_engines
 
     for name, value in (("operator", operator), ("requirement", requirement)):
@@ -102,26 +95,25 @@ def support(
     named = {"": types} if isinstance(types, str) else types
     for parameter, kind in named.items():
         require_type(f"types[{parameter!r}]", kind, str)
-    pairs = [f"{parameter}={kind}".removeprefix("=") for parameter, kind in named.items() if kind]
     is_engine = requirement in list_table_engines()
+    question = Question(
+        operator=label,
+        types=tuple(f"{parameter}={kind}".removeprefix("=") for parameter, kind in named.items() if kind),
+        opset=opset,
+        runtime=None if is_engine else requirement,
+        engine=requirement if is_engine else "",
+    )
     with raise_argument_errors():
-        answer = answer_about_operator(
-            label,
-            None if is_engine else requirement,
-            engine=requirement if is_engine else "",
-            types=pairs,
-            opset=opset,
-        )
-    found = _select_domain(label, answer.operators)
-    best = found.versions[0].spans if len(found.versions) == 1 else tuple(find_best_spans(found, answer.releases))
+        answered = answer(question)
+    found = _select_domain(label, answered.operators)
     return Support(
         engine=found.engine,
         domain=found.domain,
         operator=found.operator,
-        releases=answer.releases,
-        spans=best,
+        releases=answered.releases,
+        spans=found.find_best_spans(answered.releases),
         versions=found.versions,
-        summary=Scope(answer).summarize(found),
+        summary=Scope(answered).summarize(found),
     )
 
 

@@ -17,20 +17,25 @@ from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.commands import support
 from onnxgate.core.errors import UsageError
 from onnxgate.formats import support_answer
-from onnxgate.support.answers import SupportAnswer
 
 NEWEST = "newest"
 
 
 @click.command("support")
-@click.argument("operator", required=False, default="")
+@click.argument("operator", required=False)
 @click.option(
     "--opset",
     is_flag=False,
     flag_value=NEWEST,
     metavar="[N]",
-    help="Ask about models with opset N of ai.onnx, or of the domain that OPERATOR names. Without N, show the newest "
-    "opsets that all releases accept.",
+    help="Opset of ai.onnx in the model, or of the domain that OPERATOR names. Without N, show the newest opsets that "
+    "all releases accept.",
+)
+@click.option(
+    "--ir-version",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show the releases that accept models with IR version N.",
 )
 @click.option(
     "--type",
@@ -42,7 +47,7 @@ NEWEST = "newest"
 @click.option(
     "--runtime",
     metavar="REQUIREMENT",
-    help="Ask only about releases that match REQUIREMENT, such as 'onnxruntime>=1.18'.",
+    help="Releases that the answer is about, such as 'onnxruntime>=1.18'.",
 )
 @click.option(
     "--diff", nargs=2, metavar="OLDER NEWER", help="Show the differences between two releases, such as `1.17.1 1.18.0`."
@@ -61,8 +66,9 @@ NEWEST = "newest"
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer, without tables.")
 @common_options_without("directory", "config", "offline", "jobs", "fail_on", "no_ignores", "quiet")
 def command(
-    operator: str,
+    operator: str | None,
     opset: str | None,
+    ir_version: int | None,
     types: tuple[str, ...],
     runtime: str | None,
     diff: tuple[str, str] | None,
@@ -79,50 +85,28 @@ def command(
     Exit status: 0 answered, also if the answer is no; 2 usage error, such as an unknown name; 3 not known.
     """
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
-    answer = _ask(operator, opset, types, runtime, diff, engine, provider)
+    question = support.Question(
+        operator=operator,
+        types=types,
+        opset=None if opset in (None, NEWEST) else _parse_opset(opset),
+        ir_version=ir_version,
+        newest=opset == NEWEST,
+        difference=diff,
+        runtime=runtime,
+        engine=engine,
+        provider=provider,
+    )
+    answer = support.answer(question)
     write_answer(
         sinks,
         answer,
         partial(support_answer.format_text, answer, quiet=options.quiet, verbose=options.verbose),
-        partial(support_answer.format_markdown, answer),
+        partial(support_answer.format_markdown, answer, quiet=options.quiet, verbose=options.verbose),
     )
     return 0
 
 
-def _ask(
-    operator: str,
-    opset: str | None,
-    types: tuple[str, ...],
-    runtime: str | None,
-    diff: tuple[str, str] | None,
-    engine: str,
-    provider: str,
-) -> SupportAnswer:
-    if diff is not None:
-        if runtime is not None or opset or types:
-            raise UsageError("`--diff` cannot be combined with `--runtime`, `--opset` or `--type`")
-        return support.answer_about_difference(*diff, operator, engine=engine, provider=provider)
-    if operator:
-        if opset == NEWEST:
-            raise UsageError("`--opset` requires a number with an operator", hint="for example `--opset 20`")
-        number = _parse_opset(opset) if opset is not None else None
-        return support.answer_about_operator(
-            operator, runtime, engine=engine, provider=provider, types=types, opset=number
-        )
-    if types:
-        raise UsageError("`--type` requires an operator", hint="for example `onnxgate support Gelu --type float16`")
-    if opset is not None:
-        if opset != NEWEST:
-            number = _parse_opset(opset)
-            return support.answer_about_releases(runtime, engine=engine, provider=provider, opset=number)
-        return support.answer_about_newest_versions(runtime, engine=engine, provider=provider)
-    if runtime is None and not engine:
-        hint = "for example `onnxgate support Gelu` or `onnxgate support --runtime 'onnxruntime==1.18.1'`"
-        raise UsageError("name an operator or releases", hint=hint)
-    return support.answer_about_releases(runtime, engine=engine, provider=provider)
-
-
 def _parse_opset(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise UsageError(f"`--opset` must be a number, got `{text}`", hint="for example `--opset 20`")
+        raise UsageError(f"`--opset` must be a positive number, got `{text}`", hint="for example `--opset 20`")
     return int(text)

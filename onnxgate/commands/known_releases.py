@@ -15,22 +15,24 @@ from onnxgate.project.engines import is_misspelled, suggest_requirement
 from onnxgate.support import limits
 
 
-def find_known_releases(requirement: str | None) -> tuple[str, tuple[str, ...]]:
+def find_known_releases(requirement: str | None, named_engine: str = "") -> tuple[str, tuple[str, ...]]:
     """Return an engine and its releases that have support data and match the requirement, in ascending order.
 
-    Without a requirement, these are all releases of ONNX Runtime.
+    Without a requirement, these are all releases of `named_engine`, or of ONNX Runtime if no engine is named.
 
     Raises:
-        UsageError: the requirement is not valid, the engine has no support data, or no known release matches.
+        UsageError: the requirement is not valid or about another engine than `named_engine`, the engine has no support
+            data, or no known release matches.
     """
-    default = limits.load_limit_table().engine
+    default = named_engine or limits.load_limit_table().engine
     if requirement is not None and (meant := suggest_requirement(requirement)):
         raise UsageError(f"`{requirement}` is not a valid requirement", hint=f"did you mean `{meant}`?")
+    text = default if requirement is None else requirement
     try:
-        parsed = Requirement(default if requirement is None else requirement)
+        parsed = Requirement(text)
     except InvalidRequirement as error:
         hint = "for example `onnxruntime>=1.18,<1.32`"
-        raise UsageError(f"`{requirement}` is not a valid requirement", hint=hint) from error
+        raise UsageError(f"`{text}` is not a valid requirement", hint=hint) from error
     if parsed.url or parsed.marker or parsed.extras:
         part = "a URL" if parsed.url else "a marker" if parsed.marker else "an extra"
         hint = f"for example `{parsed.name}{parsed.specifier or '>=1.18'}`"
@@ -41,6 +43,10 @@ def find_known_releases(requirement: str | None) -> tuple[str, tuple[str, ...]]:
         if meant := next((name for name in engines if is_misspelled(engine, name)), ""):
             raise UsageError(message, hint=f"did you mean `{meant}{parsed.specifier}`?")
         raise UsageError(message, hint=f"engines with support data: {join_quoted(engines)}")
+    if named_engine and canonicalize_name(named_engine) != engine:
+        if requirement is None:
+            raise UsageError(f"`{named_engine}` is not the name of an engine", hint=f"for example `{engine}`")
+        raise UsageError(f"`--runtime` is about {engine}, but `--engine` is {named_engine}", hint="omit `--engine`")
     releases = limits.load_limit_table(engine).releases
     fitting = tuple(release for release in releases if parsed.specifier.contains(release))
     if not fitting:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from onnxgate.core.text import join_phrases, join_quoted, pluralize
@@ -17,8 +16,11 @@ from onnxgate.support.answers import (
     SupportWay,
     TypeSupport,
     VersionSupport,
+    join_spans,
+    list_ranges,
 )
 from onnxgate.support.operators import PROBED_ENGINES
+from onnxgate.support.type_names import shorten_type
 
 WAYS: dict[SupportWay, str] = {
     "kernel": "kernel",
@@ -37,11 +39,19 @@ _PHRASES: dict[SupportWay, str] = {
     "folded": "by removing the node while loading",
 }
 """How sentences name each of them; an engine that converts operators supports all of them in that way."""
+_ORIGINS = {
+    "onnxruntime-web": "from the kernels of the ONNX Runtime releases with the same numbers, without those whose "
+    "models {engine} refused ({releases}); kernels that no such model reaches are assumed"
+}
+"""Where the answers about an engine come from, unless its packages report it."""
+_PROBED_ORIGIN = (
+    "from models with one node that {engine} loaded or refused ({releases}); a release between two with the same "
+    "result is assumed to have it"
+)
 _OLDEST_OPSET = 7
 """Oldest opset that ONNX Runtime supports fully; older ones are listed only on request."""
 _MAX_CONTAINERS = 4
 """Maximum number of sequence types, and of optional types, that a row lists unless all details are requested."""
-_TENSOR = re.compile(r"(?<![a-z_])tensor\(([a-z0-9]+)\)")
 
 
 class Table(NamedTuple):
@@ -72,7 +82,9 @@ def describe_operators(answer: SupportAnswer, *, verbose: bool) -> Page:
     advice: list[tuple[Literal["fix", "hint"], str]] = []
     advice += [("hint", text) for it in answer.other_opsets if (text := scope.suggest_opsets(it))]
     if not verbose and any(len(operator.versions) > 1 for operator in answer.operators):
-        advice.append(("hint", "`-v` lists the types at all opsets; `--opset N` and `--type T` ask about one"))
+        has_types = any(version.fixed for operator in answer.operators for version in operator.versions)
+        selection = "`--opset N` selects one" if has_types else "`--opset N` and `--type T` select one"
+        advice.append(("hint", f"`-v` lists {'all opsets' if has_types else 'the types at all opsets'}; {selection}"))
     return Page(sentences, tables, advice, list_notes(answer))
 
 
@@ -91,42 +103,38 @@ class Scope:
         return f"{since}–{until}"
 
     def name_ranges(self, spans: Sequence[SupportSpan]) -> str:
-        """Return consecutive spans as one range, and join the ranges: `1.17.0–1.17.3 and since 1.19.0`."""
-        ranges: list[tuple[str, str]] = []
-        for span in spans:
-            follows = ranges and self._releases.index(ranges[-1][1]) + 1 == self._releases.index(span.since)
-            if follows:
-                ranges[-1] = ranges[-1][0], span.until
-            else:
-                ranges.append((span.since, span.until))
-        return join_phrases([self.name_range(*it) for it in ranges])
+        """Return the ranges of releases in spans, such as `1.17.0–1.17.3 and since 1.19.0`."""
+        return join_phrases([self.name_range(*it) for it in list_ranges(spans, self._releases)])
 
     def covers_all(self, spans: Sequence[SupportSpan]) -> bool:
         """Return whether the spans contain all releases."""
-        count = sum(self._releases.index(it.until) - self._releases.index(it.since) + 1 for it in spans)
-        return count == len(self._releases)
+        return list_ranges(spans, self._releases) == [(self._releases[0], self._releases[-1])]
 
-    @property
-    def all_releases(self) -> str:
-        """All releases in words, such as `all 34 known releases (1.16.0–1.32.0)`."""
-        first, last = self._releases[0], self._releases[-1]
-        if first == last:
+    def name_all(self, *, negated: bool = False) -> str:
+        """Return all releases in words, such as `all 34 known releases (1.16.0–1.32.0)`; `negated`, after "not"."""
+        first, last, count = self._releases[0], self._releases[-1], len(self._releases)
+        if count == 1:
             return f"{self._engine} {first}"
+        if count == 2:
+            number = "either of the 2" if negated else "both"
+        else:
+            number = f"any of the {count}" if negated else f"all {count}"
         matching = f" that match `{self._requirement}`" if self._requirement else ""
-        return f"all {len(self._releases)} known releases of {self._engine}{matching} ({first}–{last})"
+        return f"{number} known releases of {self._engine}{matching} ({first}–{last})"
 
     def summarize(self, operator: OperatorSupport) -> str:
         """Return the answer about an operator in one sentence."""
         version = _find_focus(operator)
         within = f" in models with opset {operator.ai_onnx} of {DEFAULT_DOMAIN}" if operator.ai_onnx else ""
-        subject = f"`{_name_operator(operator)}`{_name_fixed_types(operator)}{within}"
+        subject = f"`{operator.label}`{_name_fixed_types(operator)}{within}"
         newest = self._judge(version.spans)
         last = operator.versions[-1]
         if len(operator.versions) == 1:
-            return f"{subject}{_name_at(version)} {newest}"
-        best = self._judge(find_best_spans(operator, self._releases))
-        end = f"; it is deprecated since opset {last.first_opset}" if last.deprecated else ""
-        supported = [it for it in operator.versions if _is_supported(it.spans)]
+            return f"{subject}{_name_at(version)} {newest}{self._name_opset_limits(operator, version)}"
+        best = self._judge(operator.find_best_spans(self._releases))
+        end = self._name_opset_limits(operator, version)
+        end += f"; it is deprecated since opset {last.first_opset}" if last.deprecated else ""
+        supported = [it for it in operator.versions if it.is_supported]
         if not supported:
             is_refused = all(span.way == "none" for it in operator.versions for span in it.spans)
             return f"{subject} {best}{', at any opset' if is_refused else ''}{end}"
@@ -140,35 +148,43 @@ class Scope:
             newest = f"it {newest}"
         return f"{subject} {best}; at opset {_name_opsets(version)}, {newest}{end}"
 
+    def _name_opset_limits(self, operator: OperatorSupport, version: VersionSupport) -> str:
+        """Return which releases do not accept all opsets of a version, such as ` (1.17.0–1.17.3: up to opset 20)`."""
+        parts = []
+        for limit, group in itertools.groupby(self._releases, key=operator.opset_limits.get):
+            if limit is not None and version.first_opset <= limit < (version.last_opset or 0):
+                releases = list(group)
+                parts.append(f"{self.name_range(releases[0], releases[-1])}: up to opset {limit}")
+        return f" ({'; '.join(parts)})" if parts else ""
+
     def suggest_opsets(self, operator: OperatorSupport) -> str:
         """Return the opsets at which releases support an operator, in one sentence; "" if there are none."""
-        supported = [it for it in operator.versions if _is_supported(it.spans)]
+        supported = [it for it in operator.versions if it.is_supported]
         if not supported:
             return ""
         opsets = _name_opset_range(supported[0].first_opset, supported[-1].last_opset)
-        best = self._judge(find_best_spans(operator, self._releases))
-        return f"at opset {opsets}, `{_name_operator(operator)}` {best}"
+        best = self._judge(operator.find_best_spans(self._releases))
+        return f"at opset {opsets}, `{operator.label}` {best}"
 
     def _locate(self, spans: Sequence[SupportSpan]) -> str:
         """Return the releases of spans in words, such as `since 1.18.0` or `only by 1.18.0–1.18.1`."""
         if self.covers_all(spans):
-            return f"by {self.all_releases}"
+            return f"by {self.name_all()}"
         ranges = self.name_ranges(spans)
         return ranges if ranges.startswith("since") else f"by {ranges}"
 
     def _judge(self, spans: Sequence[SupportSpan]) -> str:
         """Return a verb phrase: which releases support something, and how."""
-        supported = [span for span in spans if _is_supported([span])]
+        supported = [span for span in spans if span.is_supported]
         unknown = [span for span in spans if span.way == "unknown"]
         if not supported:
             if unknown:
-                return f"may be supported {self._name_by(unknown)}: {unknown[-1].reason}"
+                return f"may be supported {self.name_by(unknown)}: {unknown[-1].reason}"
             reasons = {span.reason for span in spans}
             reason = "".join(f": {it}" for it in reasons if it and len(reasons) == 1)
-            negated = self.all_releases.replace("all ", "any of the ", 1)
-            return f"is not supported by {negated}{reason}"
+            return f"is not supported by {self.name_all(negated=True)}{reason}"
         ways = list(dict.fromkeys(span.way for span in supported))
-        verb = f"is supported {self._name_by(supported)}"
+        verb = f"is supported {self.name_by(supported)}"
         maybe = f" and may be supported {self._place(unknown)} ({unknown[-1].reason})" if unknown else ""
         if len(ways) == 1:
             phrase = f", {_PHRASES[ways[0]]}" if ways[0] in _PHRASES else ""
@@ -176,10 +192,10 @@ class Scope:
         by_way = [f"{_PHRASES[way]} {self._place(supported, way)}" for way in ways]
         return f"{verb}: {join_phrases(by_way)}{',' if maybe else ''}{maybe}"
 
-    def _name_by(self, spans: Sequence[SupportSpan]) -> str:
+    def name_by(self, spans: Sequence[SupportSpan]) -> str:
         """Return the releases of spans with the engine, such as `since onnxruntime 1.18.0`."""
         if self.covers_all(spans):
-            return f"by {self.all_releases}"
+            return f"by {self.name_all()}"
         ranges = self.name_ranges(spans)
         return f"since {self._engine} {ranges[6:]}" if ranges.startswith("since ") else f"by {self._engine} {ranges}"
 
@@ -190,7 +206,7 @@ class Scope:
     def make_tables(self, operator: OperatorSupport, *, verbose: bool) -> Iterator[Table]:
         """Yield the tables about an operator: types at the newest opset, refusals, and the other opsets."""
         focus = _find_focus(operator)
-        label = _name_operator(operator)
+        label = operator.label
         shown = list(reversed(operator.versions)) if verbose else [focus]
         for version in shown:
             yield from self._make_version_tables(label, version, verbose=verbose)
@@ -213,15 +229,15 @@ class Scope:
         if not version.fixed and not free:
             free = list(version.types)
         title = f"{label}{_name_at(version)}{' (deprecated)' if version.deprecated else ''}"
-        is_supported = any(span.way != "none" for span in version.spans)
+        is_refused = all(span.way == "none" for span in version.spans)
         has_conditions = any(span.reason for span in version.spans if span.way != "none")
-        if free and is_supported:
+        if free and not is_refused:
             yield self._make_type_table(title, free, verbose=verbose, has_names=bool(version.fixed))
             title = ""
-        if version.fixed or (verbose and len(version.spans) > 1) or has_conditions or not is_supported:
+        if version.fixed or (verbose and len(version.spans) > 1) or has_conditions or is_refused:
             rows = [
                 (self.name_range(span.since, span.until), WAYS[span.way] + (f": {span.reason}" if span.reason else ""))
-                for span in _merge_spans(version.spans, with_reasons=True)
+                for span in join_spans(version.spans, with_reasons=True)
             ]
             yield Table(title, ("releases", "support"), rows)
 
@@ -236,7 +252,9 @@ class Scope:
         parameters: dict[tuple[tuple[str, str], ...], list[str]] = {}
         for parameter, groups in cells.items():
             ordered = sorted(groups.items(), key=lambda group: group[0] == WAYS["none"])
-            key = tuple((_list_type_names(names, shorten=not verbose), releases) for releases, names in ordered)
+            key = tuple(
+                (", ".join(list_type_names(names, shorten=not verbose)), releases) for releases, names in ordered
+            )
             parameters.setdefault(key, []).append(parameter)
         if len(cells) == 1 and not has_names:
             return Table(title, ("types", "releases"), [row for key in parameters for row in key])
@@ -249,7 +267,7 @@ class Scope:
 
     def _list_ways(self, spans: Sequence[SupportSpan]) -> str:
         """Return a cell such as `kernel since 1.18.0; function body 1.17.0–1.17.3`."""
-        spans = _merge_spans(spans, with_reasons=False)
+        spans = join_spans(spans, with_reasons=False)
         parts = []
         for way in WAYS:
             own = [span for span in spans if span.way == way]
@@ -260,54 +278,21 @@ class Scope:
         return "; ".join(parts) or WAYS["none"]
 
 
-def _merge_spans(spans: Iterable[SupportSpan], *, with_reasons: bool) -> list[SupportSpan]:
-    """Join consecutive spans with the same way, and the same reason if this matters.
-
-    The reason for which support is not known always matters.
-    """
-    merged: list[SupportSpan] = []
-    groups = itertools.groupby(spans, key=lambda it: (it.way, it.reason if with_reasons or it.way == "unknown" else ""))
-    for (way, reason), group in groups:
-        members = list(group)
-        merged.append(SupportSpan(members[0].since, members[-1].until, way, reason))
-    return merged
-
-
-def _is_supported(spans: Iterable[SupportSpan]) -> bool:
-    return any(span.way not in ("none", "unknown") for span in spans)
-
-
 def _find_focus(operator: OperatorSupport) -> VersionSupport:
     """Return the newest version that a release supports; the newest version if there is none."""
-    supported = [it for it in operator.versions if _is_supported(it.spans)]
+    supported = [it for it in operator.versions if it.is_supported]
     return (supported or operator.versions)[-1]
 
 
-def find_best_spans(operator: OperatorSupport, releases: Sequence[str]) -> list[SupportSpan]:
-    """Return for each release the best way at any opset."""
-    ranks: list[SupportWay] = ["kernel", "converted", "function", "cast", "folded", "unknown", "none"]
-    best: dict[str, SupportSpan] = {}
-    for version in operator.versions:
-        for span in version.spans:
-            for release in releases[releases.index(span.since) : releases.index(span.until) + 1]:
-                before = best.get(release)
-                if before is None or ranks.index(span.way) < ranks.index(before.way):
-                    best[release] = SupportSpan(release, release, span.way, span.reason)
-    return _merge_spans([best[release] for release in releases], with_reasons=False)
-
-
-def _name_operator(operator: OperatorSupport) -> str:
-    return operator.operator if operator.domain == DEFAULT_DOMAIN else f"{operator.domain}.{operator.operator}"
-
-
 def _name_fixed_types(operator: OperatorSupport) -> str:
-    """Return the types in question, with their parameters if these are the same at all opsets."""
-    fixed = [version.fixed for version in operator.versions]
-    if not fixed[0]:
-        return ""
-    is_same = all(it == fixed[0] for it in fixed)
-    pairs = [f"{name}={_shorten(it)}" if is_same else _shorten(it) for name, it in fixed[-1].items()]
-    return f" with {join_quoted(pairs)}"
+    """Return the types in question with their parameters, such as ` with `V=int4` (before opset 14, `T=int4`)`."""
+    groups = itertools.groupby(operator.versions, key=lambda version: version.fixed)
+    *older, newest = [
+        (join_quoted([f"{name}={shorten_type(it)}" for name, it in fixed.items()]), list(versions)[-1].last_opset)
+        for fixed, versions in groups
+    ]
+    before = ", ".join(f"before opset {(last or 0) + 1}, {pairs}" for pairs, last in reversed(older))
+    return f" with {newest[0]}{f' ({before})' if before else ''}" if newest[0] else ""
 
 
 def _name_opsets(version: VersionSupport) -> str:
@@ -324,27 +309,24 @@ def _name_opset_range(first: int, last: int | None) -> str:
     return f"{first}+" if last is None else str(first) if first == last else f"{first}–{last}"
 
 
-def _list_type_names(types: Sequence[str], *, shorten: bool) -> str:
+def list_type_names(types: Sequence[str], *, shorten: bool) -> list[str]:
     """Return the names of types; with `shorten`, long lists of sequences and optionals are only counted."""
-    names = [_shorten(it) for it in types]
+    names = [shorten_type(it) for it in types]
     for kind, prefix in (("sequence", "seq("), ("optional", "optional(")):
         own = [name for name in names if name.startswith(prefix)]
         if shorten and len(own) > _MAX_CONTAINERS:
             names = [*(name for name in names if name not in own), pluralize(len(own), f"{kind} type")]
-    return ", ".join(names)
-
-
-def _shorten(value_type: str) -> str:
-    """Return a type without `tensor(…)` around element types."""
-    return _TENSOR.sub(r"\1", value_type)
+    return names
 
 
 def list_notes(answer: SupportAnswer) -> list[str]:
     """Return what an answer rests on, and what is not known."""
     first, last = answer.releases[0], answer.releases[-1]
     ends = first if first == last else f"{pluralize(len(answer.releases), 'release')}, {first}–{last}"
-    others = "devices" if answer.engine in PROBED_ENGINES else "execution providers"
+    is_probed = answer.engine in PROBED_ENGINES
+    origin = _ORIGINS.get(answer.engine, _PROBED_ORIGIN if is_probed else "from the packages of {engine} ({releases})")
+    others = "devices" if is_probed else "execution providers"
     return [
-        f"from the packages of {answer.engine} ({ends}, {answer.platform}); attribute values and shapes are not "
-        f"considered (`onnxgate check MODEL` considers them); other {others} may differ"
+        f"{origin.format(engine=answer.engine, releases=f'{ends}, {answer.platform}')}; attribute values and shapes "
+        f"are not considered (`onnxgate check MODEL` considers them); other {others} may differ"
     ]

@@ -11,7 +11,14 @@ from typing import Literal
 from onnxgate.core.escape import escape_markdown, neutralize_commands
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.formats.markdown import render_row
-from onnxgate.formats.operator_support import Page, Scope, Table, describe_operators, list_notes
+from onnxgate.formats.operator_support import (
+    Page,
+    Scope,
+    Table,
+    describe_operators,
+    list_notes,
+    list_type_names,
+)
 from onnxgate.formats.text import Column, Terminal
 from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
 from onnxgate.support.answers import (
@@ -37,6 +44,16 @@ _CHANGE_TITLES: dict[ChangeKind, str] = {
     "removed": "removed operators",
     "changed": "changed operators",
 }
+_LEGEND = {
+    "kernel": "`kernel 13+` implements version 13 of the operator, `kernel 7-12` versions 7 to 12",
+    "schema": "`schema` is the definition of a version",
+    " for ": "`A for B`: A replaces B",
+    " +": "`+` and `-`: added and removed types, attributes, inputs and outputs",
+    "?": "`?`: optional",
+    "…": "`…`: any number of them",
+    "!": "`!`: required",
+}
+"""Meanings of marks in descriptions of changes."""
 
 
 def format_text(
@@ -63,20 +80,21 @@ def format_text(
     return "\n".join(neutralize_commands(line) for line in lines) + "\n"
 
 
-def format_markdown(answer: SupportAnswer) -> str:
-    """Render an answer as Markdown, without a heading."""
-    page = _make_page(answer, verbose=False)
+def format_markdown(answer: SupportAnswer, *, quiet: bool = False, verbose: bool = False) -> str:
+    """Render an answer as Markdown, without a heading; `quiet` and `verbose` as in `format_text`."""
+    page = _make_page(answer, verbose=verbose)
     lines = []
     for sentence in page.sentences:
         lines += [f"**{escape_markdown(sentence)}**", ""]
-    for table in page.tables:
+    for table in () if quiet else page.tables:
         lines += [f"{escape_markdown(table.title)}:", ""] if table.title else []
         lines += [f"| {' | '.join(table.heads)} |", "|---" * len(table.heads) + "|"]
         lines += [render_row(escape_markdown(row[0]), [*map(escape_markdown, row[1:])]) for row in table.rows]
         lines.append("")
-    lines += [f"- {label}: {escape_markdown(text)}" for label, text in page.advice]
-    lines += [""] if page.advice and page.notes else []
-    lines += map(escape_markdown, page.notes)
+    if not quiet:
+        lines += [f"- {label}: {escape_markdown(text)}" for label, text in page.advice]
+        lines += [""] if page.advice and page.notes else []
+        lines += map(escape_markdown, page.notes)
     return "\n".join(neutralize_commands(line) for line in lines).strip("\n") + "\n"
 
 
@@ -101,8 +119,8 @@ def _render_table(table: Table, paper: Terminal) -> Iterator[str]:
 
 def _make_page(answer: SupportAnswer, *, verbose: bool) -> Page:
     if answer.newest is not None:
-        return _describe_newest(answer)
-    if answer.difference is not None:
+        page = _describe_newest(answer, verbose=verbose)
+    elif answer.difference is not None:
         page = _describe_difference(answer.engine, answer.difference)
     elif answer.operators:
         page = describe_operators(answer, verbose=verbose)
@@ -111,17 +129,15 @@ def _make_page(answer: SupportAnswer, *, verbose: bool) -> Page:
     if verbose and len(answer.sources) > _MAX_SOURCES:
         page.notes.append("`--output json` contains the packages with their digests")
     elif verbose and answer.sources:
-        # packages of npm have a digest such as `sha512-…`
-        prefixed = [(it, "" if it.sha256.startswith("sha512-") else "sha256:") for it in answer.sources]
-        rows = [(source.release, f"{source.file} {prefix}{source.sha256}") for source, prefix in prefixed]
+        rows = [(source.release, f"{source.file} {source.digest}") for source in answer.sources]
         page.tables.append(Table("packages", ("release", "package"), rows))
     return page
 
 
 def _describe_releases(answer: SupportAnswer, *, verbose: bool) -> Page:
     described = answer.described
-    if answer.opset is not None:
-        return _describe_opset(answer, answer.opset)
+    if answer.opset is not None or answer.ir_version is not None:
+        return _describe_accepting_releases(answer, verbose=verbose)
     if len(described) == 1:
         return _describe_release(answer.engine, described[0], answer)
     first, last = described[0].release, described[-1].release
@@ -134,49 +150,42 @@ def _describe_releases(answer: SupportAnswer, *, verbose: bool) -> Page:
 def _make_release_table(described: Sequence[ReleaseSupport], *, verbose: bool = False) -> Table:
     """Return a table of versions; consecutive releases with the same versions share a row unless `verbose`."""
     domains = [it for it in ("ai.onnx", "ai.onnx.ml") if any(it in row.opsets for row in described)]
-    rows: dict[tuple[str, ...], list[ReleaseSupport]] = {}
-    for row in described:
-        versions = (str(row.ir_version or "any"), *(str(row.opsets.get(domain, "any")) for domain in domains))
-        count = str(sum((row.operators or {}).values()) or "not known")
-        rows.setdefault((row.release, *versions, count) if verbose else versions, []).append(row)
     heads = ("releases", "IR version", *(f"opset of {domain}" for domain in domains))
+
+    def list_versions(row: ReleaseSupport) -> tuple[str, ...]:
+        return str(row.ir_version or "any"), *(str(row.opsets.get(domain, "any")) for domain in domains)
+
     if verbose:
-        return Table("", (*heads, "operators"), list(rows))
-    ends = [(members[0].release, members[-1].release) for members in rows.values()]
-    names = ["–".join(dict.fromkeys(pair)) for pair in ends]
-    return Table("", heads, [(name, *versions) for name, versions in zip(names, rows, strict=True)])
+        counts = ("not known" if it.operators is None else str(sum(it.operators.values())) for it in described)
+        rows = [(it.release, *list_versions(it), count) for it, count in zip(described, counts, strict=True)]
+        return Table("", (*heads, "operators"), rows)
+    groups = [(versions, list(members)) for versions, members in itertools.groupby(described, key=list_versions)]
+    ends = [dict.fromkeys((members[0].release, members[-1].release)) for _, members in groups]
+    return Table("", heads, [("–".join(names), *versions) for names, (versions, _) in zip(ends, groups, strict=True)])
 
 
-def _describe_opset(answer: SupportAnswer, opset: int) -> Page:
-    """Return which releases accept an opset of ai.onnx."""
-    scope = Scope(answer)
-    spans = [
-        SupportSpan(it.release, it.release, "kernel")
-        for it in answer.described
-        if opset <= it.opsets.get(DEFAULT_DOMAIN, opset)
-    ]
-    if scope.covers_all(spans):
-        sentence = f"opset {opset} is accepted by {scope.all_releases}"
-    elif spans:
-        ranges = scope.name_ranges(spans)
-        where = (
-            ranges.replace("since ", f"since {answer.engine} ", 1)
-            if "since" in ranges
-            else f"by {answer.engine} {ranges}"
-        )
-        sentence = f"opset {opset} is accepted {where}"
+def _describe_accepting_releases(answer: SupportAnswer, *, verbose: bool) -> Page:
+    """Return which releases accept the IR version and the opset in question."""
+    scope, versions = Scope(answer), (answer.ir_version, answer.opset)
+    names = [f"{name} {version}" for name, version in zip(("IR version", "opset"), versions, strict=True) if version]
+    subject = f"{join_phrases(names)} {'is' if len(names) == 1 else 'are'}"
+    spans = [SupportSpan(it.release, it.release, "kernel") for it in answer.described if it.accepts(*versions)]
+    if spans:
+        sentence = f"{subject} accepted {scope.name_by(spans)}"
     else:
-        sentence = f"opset {opset} is not accepted by {scope.all_releases.replace('all ', 'any of the ', 1)}"
+        sentence = f"{subject} not accepted by {scope.name_all(negated=True)}"
     unreleased = [
         SupportSpan(it.release, it.release, "none")
         for it in answer.described
-        if it.opsets.get(DEFAULT_DOMAIN, opset) < opset <= it.unreleased_opsets.get(DEFAULT_DOMAIN, 0)
+        if it.accepts(answer.ir_version)
+        and not it.accepts(*versions)
+        and (answer.opset or 0) <= it.unreleased_opsets.get(DEFAULT_DOMAIN, 0)
     ]
     advice: list[tuple[Literal["fix", "hint"], str]] = []
     if unreleased:
         ranges = scope.name_ranges(unreleased)
         advice.append(("hint", f"with `ALLOW_RELEASED_ONNX_OPSET_ONLY=0`, {ranges} accept it as well"))
-    return Page([sentence], [_make_release_table(answer.described)], advice, [])
+    return Page([sentence], [_make_release_table(answer.described, verbose=verbose)], advice, [])
 
 
 def _describe_release(engine: str, release: ReleaseSupport, answer: SupportAnswer) -> Page:
@@ -187,15 +196,19 @@ def _describe_release(engine: str, release: ReleaseSupport, answer: SupportAnswe
     sentence = f"{engine} {release.release} accepts {accepted}"
     counts = release.operators or {}
     public = [it for it in release.opsets if it.startswith(("ai.onnx", "com.microsoft")) and it not in INTERNAL_DOMAINS]
+    heads = ("domain", "newest opset", "operators" if engine in PROBED_ENGINES else "operators with a kernel")
     rows = [
         (domain, str(release.opsets.get(domain, "any")), str(counts.get(domain, ""))) for domain in counts or public
     ]
-    implemented = "operators" if engine in PROBED_ENGINES else "operators with a kernel"
-    tables = [Table("", ("domain", "newest opset", implemented), rows)]
+    columns = len(heads) if counts else 2
+    tables = [Table("", heads[:columns], [row[:columns] for row in rows])]
     if release.external_data is not None:
         places = [("the model's folder", "yes")]
         places += [(_LAYOUTS[name], "yes" if reads else "no") for name, reads in release.external_data.items()]
         tables.append(Table("", ("external data in", "is read"), places))
+    if release.refused_interface_types:
+        refused = ", ".join(list_type_names(release.refused_interface_types, shorten=True))
+        tables.append(Table("", ("types of", "that are refused"), [("inputs and outputs", refused)]))
     advice: list[tuple[Literal["fix", "hint"], str]] = []
     for domain, newest in release.unreleased_opsets.items():
         text = f"opset {newest} of {domain} is accepted only with `ALLOW_RELEASED_ONNX_OPSET_ONLY=0`"
@@ -205,16 +218,16 @@ def _describe_release(engine: str, release: ReleaseSupport, answer: SupportAnswe
     return Page([sentence], tables, advice, list_notes(answer) if release.operators else [])
 
 
-def _describe_newest(answer: SupportAnswer) -> Page:
+def _describe_newest(answer: SupportAnswer, *, verbose: bool) -> Page:
     assert answer.newest is not None
     newest, scope = answer.newest, Scope(answer)
     opset = newest.opsets.get(DEFAULT_DOMAIN)
     parts = [f"opset {opset}"] if opset else []
     parts += [f"IR version {newest.ir_version}"] if newest.ir_version else []
     if not parts:
-        return Page([f"{scope.all_releases} accept any opset and IR version"], [], [], [])
+        return Page([f"{scope.name_all()} accept any opset and IR version"], [], [], [])
     verb = "accept" if len(answer.releases) > 1 else "accepts"
-    sentence = f"export at {' and '.join(parts)}: {scope.all_releases} {verb} them"
+    sentence = f"export at {' and '.join(parts)}: {scope.name_all()} {verb} them"
     requirement = answer.requirement or answer.engine
     advice: list[tuple[Literal["fix", "hint"], str]] = []
     if opset:
@@ -222,7 +235,7 @@ def _describe_newest(answer: SupportAnswer) -> Page:
     advice.append(
         ("hint", f"a type may still have no kernel: `onnxgate check model.onnx --target {shlex.quote(requirement)}`")
     )
-    return Page([sentence], [_make_release_table(answer.described)], advice, [])
+    return Page([sentence], [_make_release_table(answer.described, verbose=verbose)], advice, [])
 
 
 def _describe_difference(engine: str, difference: ReleaseDifference) -> Page:
@@ -233,20 +246,19 @@ def _describe_difference(engine: str, difference: ReleaseDifference) -> Page:
         by_kind[change.kind].append((", ".join(change.operators), "; ".join(change.details)))
         counts[change.kind] += len(change.operators)
     numbers = [f"{pluralize(count, 'operator')} {kind}" for kind, count in counts.items() if count]
-    summary = join_phrases(numbers) or "no operator changed"
+    unchanged = f"`{difference.operator}` did not change" if difference.operator else "no operator changed"
+    summary = join_phrases(numbers) or unchanged
     sentence = f"from {engine} {older.release} to {newer.release}: {summary}"
     tables = []
     limits = list(_compare_limits(older, newer))
     if limits:
-        tables.append(Table("versions and external data", ("", older.release, newer.release), limits))
+        tables.append(Table("limits", ("", older.release, newer.release), limits))
     for kind, title in _CHANGE_TITLES.items():
         if by_kind[kind]:
             tables.append(Table(title, ("operators", "changes"), by_kind[kind]))
-    legend = (
-        "`kernel 13+` implements version 13 of the operator, `kernel 7-12` versions 7 to 12; `schema` is the "
-        "definition of a version"
-    )
-    return Page([sentence], tables, [], [legend] if numbers else [])
+    details = " ".join(detail for change in difference.changes for detail in change.details)
+    legend = "; ".join(meaning for mark, meaning in _LEGEND.items() if mark in details)
+    return Page([sentence], tables, [], [legend] if legend else [])
 
 
 def _compare_limits(older: ReleaseSupport, newer: ReleaseSupport) -> Iterator[tuple[str, str, str]]:
@@ -262,3 +274,8 @@ def _compare_limits(older: ReleaseSupport, newer: ReleaseSupport) -> Iterator[tu
         if reads[0] != reads[1] and None not in reads:
             before, after = ("read" if it else "refused" for it in reads)
             yield f"external data in {place}", before, after
+    refused = [it.refused_interface_types for it in (older, newer)]
+    changes = (refused[0], refused[1], "refused", "accepted"), (refused[1], refused[0], "accepted", "refused")
+    for types, others, before, after in changes:
+        for name in list_type_names([it for it in types if it not in others], shorten=True):
+            yield f"inputs and outputs of {name}", before, after

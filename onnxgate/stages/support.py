@@ -334,12 +334,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         for data, own in zip(self.supports, complete, strict=True):
             prediction = restrict_to_known(own, data)
             if self.has_wrong_shape and data.engine == WEB_ENGINE and prediction.verdict == "loads":
-                prediction = replace(prediction, is_doubtful=True)
-                subjects.append(
-                    PredictionGap(
-                        self.model.place, SHAPE_DOUBT, "", data.name, self.model.path, fix=RUN_HINT, about="shape"
-                    )
-                )
+                prediction = replace(prediction, doubt=SHAPE_DOUBT)
             subjects += self._find_refused(data, prediction, wrong)
             subjects += self._find_refused_interface(data, prediction)
             subjects += self._find_unknown(data.name, prediction)
@@ -452,7 +447,10 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         return {_node_key(node): node for node in self.typed.all_nodes()}
 
     def _find_unknown(self, runtime: str, prediction: Prediction) -> Iterator[PredictionGap]:
-        """Yield a gap that names the first node without a prediction, and counts the others."""
+        """Yield a gap that names the first node without a prediction, and counts the others, and a gap of the model."""
+        if prediction.doubt and prediction.verdict == "unknown":
+            what, place, path = prediction.doubt, self.model.place, self.model.path
+            yield PredictionGap(place, what, "", runtime, path, fix=RUN_HINT, about="shape")
         problems = [problem for problem in prediction.found if problem.miss is None]
         if not problems:
             return

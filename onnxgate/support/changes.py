@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.answers import ChangeKind, OperatorChange
 from onnxgate.support.operators import FormalParameter, Implementation, Kernel, Operator, Schema
+from onnxgate.support.type_names import shorten_type
 
 Types = dict[str, frozenset[str]]  # constraint -> types
 Versions = tuple[int, int]
@@ -27,87 +28,88 @@ def list_operators_by_label(release: Implementation) -> dict[str, Operator]:
     }
 
 
-def list_changes(older: Mapping[str, Operator], newer: Mapping[str, Operator]) -> tuple[OperatorChange, ...]:
-    """Return the changes from one release to another, sorted by their first operators."""
+def list_changes(
+    older: Mapping[str, Operator], newer: Mapping[str, Operator], *, noun: str = "kernel"
+) -> tuple[OperatorChange, ...]:
+    """Return the changes from one release to another, sorted by their first operators.
+
+    `noun` is the word for kernels of an operator.
+    """
     changed: dict[tuple[ChangeKind, tuple[str, ...]], list[str]] = defaultdict(list)
     for name in sorted(older.keys() | newer.keys()):
         before, after = older.get(name), newer.get(name)
         kind: ChangeKind = "added" if before is None else "removed" if after is None else "changed"
-        details = _describe(before, after)
+        details = _describe_changes(before, after, noun)
         if details or kind != "changed":
             changed[kind, details].append(name)
     return tuple(OperatorChange(kind, tuple(names), details) for (kind, details), names in changed.items())
 
 
-def _describe(older: Operator | None, newer: Operator | None) -> tuple[str, ...]:
-    schemas = _schemas(older.schemas if older else (), newer.schemas if newer else ())
-    kernels = _kernels(older.kernels if older else (), newer.kernels if newer else ())
+def _describe_changes(older: Operator | None, newer: Operator | None, noun: str) -> tuple[str, ...]:
+    schemas = _compare_schemas(older.schemas if older else (), newer.schemas if newer else ())
+    kernels = _compare_kernels(older.kernels if older else (), newer.kernels if newer else (), noun)
     details = tuple(filter(None, (*schemas, *kernels)))
-    hidden = "" if details else _hidden(older, newer)
-    return (hidden,) if hidden else details
+    combinations = "" if details else _describe_combinations(older, newer)
+    return (combinations,) if combinations else details
 
 
-def _hidden(older: Operator | None, newer: Operator | None) -> str:
+def _describe_combinations(older: Operator | None, newer: Operator | None) -> str:
     """Describe changes that do not affect versions or the sets of types."""
-    old, new = ({_row(kernel) for kernel in it.kernels} if it else set() for it in (older, newer))
+    old, new = ({_get_content(kernel) for kernel in it.kernels} if it else set() for it in (older, newer))
     return "" if old == new else "the same types in different combinations"
 
 
-def _row(kernel: Kernel) -> object:
+def _get_content(kernel: Kernel) -> object:
     return kernel.start, kernel.end, kernel.provider, frozenset(kernel.constraints.items())
 
 
-def _schemas(older: Iterable[Schema], newer: Iterable[Schema]) -> Iterator[str]:
+def _compare_schemas(older: Iterable[Schema], newer: Iterable[Schema]) -> Iterator[str]:
     old, new = ({schema.since: schema for schema in it} for it in (older, newer))
-    yield _and_more("schema", (str(since) for since in sorted(new.keys() - old.keys())))
-    yield _and_more("no schema", (str(since) for since in sorted(old.keys() - new.keys())))
-    for since in sorted(old.keys() & new.keys()):
-        differences = list(_schema(old[since], new[since]))
-        if differences:
-            yield f"schema {since} with {', '.join(differences)}"
+    yield _label_list("schema", (str(since) for since in sorted(new.keys() - old.keys())))
+    yield _label_list("no schema", (str(since) for since in sorted(old.keys() - new.keys())))
+    common = sorted(old.keys() & new.keys())
+    yield from _label_differences("schema", {str(it): _compare_schema(old[it], new[it]) for it in common})
 
 
-def _schema(old: Schema, new: Schema) -> Iterator[str]:
-    yield from _moved("attribute", _attributes(old), _attributes(new))
-    yield from _moved("input", _formals(old.inputs), _formals(new.inputs))
-    yield from _moved("output", _formals(old.outputs), _formals(new.outputs))
-    yield from _types(old.constraints, new.constraints)
+def _compare_schema(old: Schema, new: Schema) -> Iterator[str]:
+    yield from _compare_lists("attribute", _list_attributes(old), _list_attributes(new))
+    yield from _compare_lists("input", _list_arguments(old.inputs), _list_arguments(new.inputs))
+    yield from _compare_lists("output", _list_arguments(old.outputs), _list_arguments(new.outputs))
+    yield from _compare_types(old.constraints, new.constraints)
     for name in ("deprecated", "experimental", "inputs_min", "inputs_max", "outputs_min", "outputs_max"):
         if getattr(old, name) != getattr(new, name):
             yield f"{name.replace('_', ' ')} {getattr(new, name)} for {getattr(old, name)}"
 
 
-def _attributes(schema: Schema) -> list[str]:
+def _list_attributes(schema: Schema) -> list[str]:
     return [f"{name}: {kind}{'!' if needed else ''}" for name, (kind, needed) in sorted(schema.attributes.items())]
 
 
-def _formals(formals: Iterable[FormalParameter]) -> list[str]:
-    return [f"{formal.name}: {short_type(formal.type)}{('', '?', '…', '…')[formal.option]}" for formal in formals]
+def _list_arguments(formals: Iterable[FormalParameter]) -> list[str]:
+    return [f"{formal.name}: {shorten_type(formal.type)}{('', '?', '…', '…')[formal.option]}" for formal in formals]
 
 
-def _kernels(older: Iterable[Kernel], newer: Iterable[Kernel]) -> Iterator[str]:
-    old, new = _ranges(older), _ranges(newer)
-    gone, come = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
-    if come:
-        replaced = f" for {', '.join(map(_range, gone))}" if gone else ""
-        yield _and_more("kernel", (f"{_range(it)}{_unlike(it, old, new)}" for it in come)) + replaced
-    elif gone:
-        yield _and_more("no kernel", map(_range, gone))
-    for it in sorted(old.keys() & new.keys()):
-        differences = list(_types(old[it], new[it]))
-        if differences:
-            yield f"kernel {_range(it)} with {', '.join(differences)}"
+def _compare_kernels(older: Iterable[Kernel], newer: Iterable[Kernel], noun: str) -> Iterator[str]:
+    old, new = _join_types_by_range(older), _join_types_by_range(newer)
+    removed, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+    if added:
+        replaced = f" for {', '.join(map(_name_range, removed))}" if removed else ""
+        yield _label_list(noun, (f"{_name_range(it)}{_describe_new_types(it, old, new)}" for it in added)) + replaced
+    elif removed:
+        yield _label_list(f"no {noun}", map(_name_range, removed))
+    common = sorted(old.keys() & new.keys())
+    yield from _label_differences(noun, {_name_range(it): _compare_types(old[it], new[it]) for it in common})
 
 
-def _unlike(versions: Versions, old: Mapping[Versions, Types], new: Mapping[Versions, Types]) -> str:
+def _describe_new_types(versions: Versions, old: Mapping[Versions, Types], new: Mapping[Versions, Types]) -> str:
     """Return how the types of a new version range differ from the replaced range, or from the previous range."""
     same_start = [types for it, types in old.items() if it[0] == versions[0]]
     before = [types for it, types in sorted(new.items()) if it[0] < versions[0]]
-    differences = list(_types((same_start or before[-1:] or [{}])[0], new[versions]))
+    differences = list(_compare_types((same_start or before[-1:] or [{}])[0], new[versions]))
     return f" ({', '.join(differences)})" if differences else ""
 
 
-def _ranges(kernels: Iterable[Kernel]) -> dict[Versions, Types]:
+def _join_types_by_range(kernels: Iterable[Kernel]) -> dict[Versions, Types]:
     """Return the union of the types of all kernels, by version range."""
     actual: dict[Versions, Types] = {}
     for kernel in kernels:
@@ -117,34 +119,39 @@ def _ranges(kernels: Iterable[Kernel]) -> dict[Versions, Types]:
     return actual
 
 
-def _types(old: Mapping[str, frozenset[str]], new: Mapping[str, frozenset[str]]) -> Iterator[str]:
+def _compare_types(old: Mapping[str, frozenset[str]], new: Mapping[str, frozenset[str]]) -> Iterator[str]:
     for name in sorted(old.keys() | new.keys()):
-        before, after = (sorted(map(short_type, types.get(name, ()))) for types in (old, new))
-        words = " ".join(word.strip() for word in _moved("", before, after))
+        before, after = (sorted(map(shorten_type, types.get(name, ()))) for types in (old, new))
+        words = " ".join(word.strip() for word in _compare_lists("", before, after))
         if words:
             yield f"{name} {words}"
 
 
-def _moved(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+def _compare_lists(label: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     """Yield the difference between two lists, such as `attribute +a -b`."""
-    come, gone = sorted(set(new) - set(old)), sorted(set(old) - set(new))
-    words = [*(f"+{it}" for it in come), *(f"-{it}" for it in gone)]
+    added, removed = sorted(set(new) - set(old)), sorted(set(old) - set(new))
+    words = [*(f"+{it}" for it in added), *(f"-{it}" for it in removed)]
     if words:
-        yield f"{what} {' '.join(words)}"
+        yield f"{label} {' '.join(words)}"
     elif old != new:
-        yield f"{what}s in a different order"
+        yield f"{label}s in a different order"
 
 
-def _range(versions: Versions) -> str:
+def _name_range(versions: Versions) -> str:
     start, end = versions
     return f"{start}-{end}" if end > start else f"{start}+" if end == 0 else str(start)
 
 
-def _and_more(what: str, words: Iterable[str]) -> str:
+def _label_differences(label: str, differences: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Yield the differences of versions, such as `kernel 13, 19+ with T +float16`; equal ones are joined."""
+    versions = defaultdict(list)
+    for version, words in differences.items():
+        versions[", ".join(words)].append(version)
+    for listed, names in versions.items():
+        if listed:
+            yield f"{label} {', '.join(names)} with {listed}"
+
+
+def _label_list(label: str, words: Iterable[str]) -> str:
     listed = ", ".join(words)
-    return f"{what} {listed}" if listed else ""
-
-
-def short_type(type_name: str) -> str:
-    """Remove `tensor(…)` from a type: `int64` for `tensor(int64)`."""
-    return type_name.removeprefix("tensor(").removesuffix(")") if type_name.startswith("tensor(") else type_name
+    return f"{label} {listed}" if listed else ""

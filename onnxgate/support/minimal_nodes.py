@@ -6,8 +6,10 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, parse_type
-from onnxgate.support.matching.kernels import FLOAT, FLOAT16
+from onnxgate.support.matching.float16_casts import FLOAT, FLOAT16
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.operations import Attribute, Operation
 from onnxgate.support.operators import MIXED, OPTIONAL, VARIADIC, FormalParameter, Kernel, Operator, Schema
@@ -30,6 +32,8 @@ _CONTAINERS = {
     "SplitToSequence": ("S", "T"),
 }
 """Operators whose type parameters are a sequence or optional and its elements."""
+_FIRST_TYPES = ("float", "float16", "bfloat16", "double")
+"""Element types that lists begin with."""
 _AI_ONNX_OPSET = 17
 """Opset of ai.onnx that models with operators of other domains import; all known releases accept it."""
 
@@ -46,7 +50,6 @@ class _Arguments(NamedTuple):
         return [name for name in dict.fromkeys(names) if name in schema.constraints]
 
 
-@functools.lru_cache(maxsize=2**16)
 def list_operations(
     operator: Operator,
     since: int,
@@ -63,10 +66,25 @@ def list_operations(
     operators of other domains.
     """
     schema = next(schema for schema in operator.schemas if schema.since == since)
-    arguments = _select_arguments(operator.name, schema, tuple(name for name, _ in types))
-    kernels = [kernel for kernel in operator.kernels if kernel.start <= since <= (kernel.end or kernel.start)]
+    kernels = tuple(kernel for kernel in operator.kernels if kernel.start <= since <= (kernel.end or kernel.start))
+    imported = opset if operator.domain == DEFAULT_DOMAIN else ai_onnx or _AI_ONNX_OPSET
+    operations = _make_operations(operator.domain, operator.name, schema, kernels, parameter, types)
+    return tuple(replace(operation, version=opset, opset=imported) for operation in operations)
+
+
+@functools.lru_cache(maxsize=2**14)
+def _make_operations(
+    domain: str,
+    name: str,
+    schema: Schema,
+    kernels: tuple[Kernel, ...],
+    parameter: str,
+    types: tuple[tuple[str, str], ...],
+) -> tuple[Operation, ...]:
+    """Return the smallest nodes of one version of an operator, in models without opsets."""
+    arguments = _select_arguments(name, schema, tuple(name for name, _ in types))
     bindings = _list_bindings(schema, kernels, arguments, parameter, dict(types))
-    operations = [_make_operation(operator, schema, arguments, binding, (opset, ai_onnx)) for binding in bindings]
+    operations = [_make_operation(domain, name, schema, arguments, binding) for binding in bindings]
     return tuple(it for it in operations if _is_consistent(it, schema))
 
 
@@ -80,6 +98,53 @@ def is_chosen_by_attribute(schema: Schema, parameter: str) -> bool:
     by_inputs = {formal.type for formal in schema.inputs}
     has_attribute = any(name in schema.attributes for name in (*_TYPE_ATTRIBUTES, "value"))
     return is_result and parameter not in by_inputs and parameter in schema.constraints and has_attribute
+
+
+def translate_parameter(name: str, known: Sequence[Schema], schema: Schema) -> tuple[str, ...]:
+    """Return the type parameters of a schema for the arguments that have the parameter `name` in known schemas.
+
+    Releases can have different schemas of one version: newer ones may have more type parameters, or more arguments.
+    """
+    if name in {formal.type for formal in (*schema.inputs, *schema.outputs)}:
+        return (name,)
+    having = [it for it in reversed(known) if name in {formal.type for formal in (*it.inputs, *it.outputs)}]
+    reference = (*having, known[-1])[0]
+    sides = ((reference.inputs, schema.inputs), (reference.outputs, schema.outputs))
+    pairs = [(theirs, own) for formals, mine in sides for theirs in formals for own in mine if theirs.name == own.name]
+    found = [own for theirs, own in pairs if name in (theirs.type, theirs.name)]
+    return tuple(dict.fromkeys(own.type if own.type in schema.constraints else own.name for own in found))
+
+
+def list_accepted_types(schema: Schema, parameter: str) -> frozenset[str]:
+    """Return the types that a schema allows for a type parameter, or for an argument whose type never varies."""
+    if parameter in schema.constraints:
+        return schema.constraints[parameter]
+    formals = [it for it in (*schema.inputs, *schema.outputs) if it.name == parameter]
+    return frozenset().union(*(schema.types_of(it) for it in formals))
+
+
+def list_parameter_types(schemas: Sequence[Schema]) -> dict[str, list[str]]:
+    """Return the types of each type parameter in any of the schemas.
+
+    If no type of the operator varies, the parameters are the inputs and outputs.
+    """
+    types: dict[str, set[str]] = {}
+    for schema in reversed(schemas):
+        for formal in (*schema.inputs, *schema.outputs):
+            if formal.type in schema.constraints:
+                types.setdefault(formal.type, set()).update(schema.constraints[formal.type])
+    if not types:
+        for formal in (*schemas[-1].inputs, *schemas[-1].outputs):
+            types.setdefault(formal.name, {formal.type})
+    return {name: sorted(listed, key=_get_sort_key) for name, listed in types.items()}
+
+
+def _get_sort_key(value_type: str) -> tuple[str, int, str, int]:
+    """Return a key that sorts types: first tensors; of these, first the usual floats, then by name and size."""
+    kind, _, element = value_type.rstrip(")").rpartition("(")
+    stem = element.rstrip("0123456789")
+    order = _FIRST_TYPES.index(element) if element in _FIRST_TYPES else len(_FIRST_TYPES)
+    return "" if kind == "tensor" else kind, order, stem, int(element[len(stem) :] or 0)
 
 
 def _is_consistent(operation: Operation, schema: Schema) -> bool:
@@ -200,11 +265,7 @@ def _bind_kernel(
 
 
 def _make_operation(
-    operator: Operator,
-    schema: Schema,
-    arguments: _Arguments,
-    binding: Mapping[str, str],
-    opsets: tuple[int, int | None],
+    domain: str, name: str, schema: Schema, arguments: _Arguments, binding: Mapping[str, str]
 ) -> Operation:
     inputs, outputs = (
         tuple(None if formal is None else binding.get(formal.type, formal.type) for formal in formals)
@@ -213,10 +274,8 @@ def _make_operation(
     bound = {formal.type for formal in arguments.inputs if formal}
     unbound = [formal.type for formal in arguments.outputs if formal and formal.type not in bound]
     result = next((binding[it] for it in unbound if it in binding), "")
-    attributes = tuple(_list_attributes(operator.name, schema, result, (inputs, outputs)))
-    opset, imported = opsets
-    ai_onnx = opset if operator.domain == DEFAULT_DOMAIN else imported or _AI_ONNX_OPSET
-    return Operation(operator.domain, operator.name, opset, ai_onnx, inputs, outputs, attributes, static=False)
+    attributes = tuple(_list_attributes(name, schema, result, (inputs, outputs)))
+    return Operation(domain, name, 0, 0, inputs, outputs, attributes, static=False)
 
 
 def _list_attributes(

@@ -147,7 +147,10 @@ class Operator(msgspec.Struct, frozen=True, eq=False):
 
     def schema(self, version: int) -> Schema | None:
         """Return the newest schema that was introduced at or before the imported `version`."""
-        return next((schema for schema in reversed(self.schemas) if schema.since <= version), None)
+        for schema in reversed(self.schemas):
+            if schema.since <= version:
+                return schema
+        return None
 
 
 class Implementation:

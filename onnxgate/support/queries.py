@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,23 +12,29 @@ from msgspec.structs import replace
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
 from onnxgate.support.answers import (
+    SUPPORTED_WAYS,
+    WAYS,
     NewestVersions,
     OperatorSupport,
+    ReleaseSupport,
     SupportSpan,
     SupportWay,
     TypeSupport,
     VersionSupport,
 )
 from onnxgate.support.limits import Limits, get_limits
+from onnxgate.support.matching.float16_casts import FIRST_CAST_OPSET
 from onnxgate.support.matching.function_bodies import has_function_body
-from onnxgate.support.matching.kernels import (
-    CPU_PROVIDER,
-    FIRST_CAST_OPSET,
-    Implemented,
-    find_implementation,
-)
+from onnxgate.support.matching.kernels import CPU_PROVIDER, Implemented, find_implementation
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
-from onnxgate.support.minimal_nodes import is_chosen_by_attribute, list_operations
+from onnxgate.support.matching.restrictions import UNEVENLY_RESTRICTED_OPERATORS
+from onnxgate.support.minimal_nodes import (
+    is_chosen_by_attribute,
+    list_accepted_types,
+    list_operations,
+    list_parameter_types,
+    translate_parameter,
+)
 from onnxgate.support.operators import (
     Implementation,
     Operator,
@@ -67,11 +74,14 @@ def describe_operator(
     table = load_shipped_table(engine).operators
     domains = [it for it in table if name in table[it]] if domain is None else [domain]
     public = [it for it in domains if it not in INTERNAL_DOMAINS] or domains
-    return tuple(
-        OperatorSupport(engine, it, name, versions, provider, ai_onnx if it != DEFAULT_DOMAIN else None)
-        for it in public
-        if (versions := tuple(_OperatorQuery(it, name, engine, types or {}, releases, ai_onnx).describe(opset)))
-    )
+    found = []
+    for it in public:
+        query = _OperatorQuery(it, name, engine, types or {}, releases, ai_onnx)
+        if versions := tuple(query.describe(opset)):
+            imported = ai_onnx if it != DEFAULT_DOMAIN else None
+            limits = query.find_opset_limits(versions)
+            found.append(OperatorSupport(engine, it, name, versions, provider, imported, limits))
+    return tuple(found)
 
 
 def find_newest_versions(releases: Iterable[str], engine: str = "onnxruntime") -> NewestVersions:
@@ -93,6 +103,31 @@ def find_newest_versions(releases: Iterable[str], engine: str = "onnxruntime") -
     return NewestVersions(min(ir_versions, default=None), dict(sorted(opsets.items())))
 
 
+def describe_release(release: str, engine: str = "onnxruntime") -> ReleaseSupport:
+    """Return the versions, locations of external data and operators that a release with known limits accepts."""
+    limits, implementation = get_limits(release, engine), get_implementation(release, engine)
+    assert limits is not None
+    operators = None
+    if implementation is not None:
+        named = [(it, name) for it in implementation.domains() for name in implementation.operators(it)]
+        kernels = [domain for domain, name in named if (it := implementation.operator(domain, name)) and it.kernels]
+        operators = {it: count for it, count in Counter(kernels).items() if it not in INTERNAL_DOMAINS}
+    layouts = limits.external_data
+    return ReleaseSupport(
+        release=release,
+        ir_version=limits.ir,
+        opsets=limits.opsets,
+        unreleased_opsets=limits.dev_opsets,
+        external_data=None if layouts is None else {it: getattr(layouts, it) for it in layouts.__struct_fields__},
+        operators=operators,
+        refused_interface_types=limits.refused_interface_types,
+    )
+
+
+_WITHOUT_KERNEL = frozenset({"Constant", "Dropout", "Identity", "Shape"})
+"""Operators that some releases run in other ways than with a kernel or function body."""
+
+
 class _Answer(NamedTuple):
     """How one release runs an operator with given types."""
 
@@ -100,13 +135,29 @@ class _Answer(NamedTuple):
     reason: str = ""
 
 
+class _Question(NamedTuple):
+    """The question how releases run an operator with given types, at an opset."""
+
+    known: Sequence[Schema]  # of the version that models with this opset use; these have the names of `types`
+    opset: int
+    parameter: str  # one of `types`, which other types resemble if possible
+    types: Mapping[str, str]  # by parameter
+
+
+class _Nodes(NamedTuple):
+    """The smallest nodes with given types, of which a release has to accept one."""
+
+    schema: Schema
+    operations: tuple[Operation, ...]
+    condition: str  # on which the release runs them; "" if there is none
+
+
 def _find_best(answers: Iterable[_Answer]) -> _Answer:
-    return min(answers, key=lambda answer: _RANKS.index(answer.way))
+    return min(answers, key=lambda answer: WAYS.index(answer.way))
 
 
 _Answers = dict[tuple[str, str], list[_Answer]]
 """Answer of each release in ascending order, by type parameter and type."""
-_RANKS: tuple[SupportWay, ...] = ("kernel", "converted", "function", "cast", "folded", "unknown", "none")
 
 
 class _OperatorQuery:
@@ -130,6 +181,7 @@ class _OperatorQuery:
         ]
         implementations = [get_implementation(release, engine) for release in self._releases]
         self._implementations = [it for it in implementations if it is not None]
+        self._is_probed = any(it.is_probed for it in self._implementations)
         self._operators = [_find_operator(it, domain, name) for it in self._implementations]
         self._limits = [get_limits(release, engine) for release in self._releases]
         newest = max((row.opsets.get(domain, 1) for it in known if (row := get_limits(it, engine))), default=1)
@@ -149,10 +201,17 @@ class _OperatorQuery:
             elif since <= opset <= (last or opset) or opset < since == sinces[0]:
                 yield from self._describe_version(since, opset, range(opset, opset + 1))
 
+    def find_opset_limits(self, versions: Sequence[VersionSupport]) -> dict[str, int]:
+        """Return the newest opset of each release that accepts the first opset of a version, but not the last one."""
+        limits = zip(self._releases, self._limits, strict=True)
+        newest = {release: row.opsets[self._domain] for release, row in limits if row and self._domain in row.opsets}
+        ends = [(version.first_opset, version.last_opset) for version in versions]
+        return {it: n for it, n in newest.items() if any(first <= n < (last or 0) for first, last in ends)}
+
     def _describe_version(self, since: int, last: int | None, opsets: range) -> Iterator[VersionSupport]:
         """Yield the support of one version; opsets with the same answers share a value."""
         schemas = [schema for it in self._known_operators if (schema := _find_schema(it, since)) is not None]
-        parameters = _list_types(schemas)
+        parameters = list_parameter_types(schemas)
         fixed = {name: wanted for name, wanted in self._types.items() if name}
         if "" in self._types:  # a type without a name is about a parameter that no other type names
             others = {name: types for name, types in parameters.items() if name not in fixed}
@@ -160,19 +219,17 @@ class _OperatorQuery:
         if not fixed.keys() <= parameters.keys():
             return
         parameters |= {name: [value_type] for name, value_type in fixed.items()}
+        keys = [(name, value_type) for name, types in parameters.items() for value_type in types]
         groups: list[tuple[int, _Answers]] = []
-        is_probed = any(it.is_probed for it in self._implementations)
-        has_body = not is_probed and has_function_body(self._domain, self._name, since)
+        has_body = not self._is_probed and has_function_body(self._domain, self._name, since)
         for opset in opsets:
-            answers = {
-                (parameter, value_type): [
-                    self._answer(index, schemas, opset, parameter, {**fixed, parameter: value_type})
-                    for index in range(len(self._releases))
-                ]
-                for parameter, types in parameters.items()
-                for value_type in types
-            }
-            if not groups or not self._are_equal(groups[-1][1], answers, opset):
+            refusals = [self._explain_opset(row, opset) for row in self._limits]
+            earlier = groups[-1][1] if groups else {}
+            answers = {}
+            for key in keys:
+                question = _Question(schemas, opset, key[0], {**fixed, key[0]: key[1]})
+                answers[key] = self._answer(question, refusals, earlier.get(key, [None] * len(refusals)))
+            if not groups or not self._are_equal(groups[-1][1], answers, refusals):
                 groups.append((opset, answers))
             if not (has_body or opset < FIRST_CAST_OPSET):
                 break
@@ -181,7 +238,8 @@ class _OperatorQuery:
                 TypeSupport(parameter, value_type, self._merge(rows))
                 for (parameter, value_type), rows in answers.items()
             )
-            best = [_find_best(column) for column in zip(*answers.values(), strict=True)]
+            about_fixed_first = sorted(answers, key=lambda key: key[0] not in fixed)  # whose refusals name these types
+            best = [_find_best(column) for column in zip(*(answers[key] for key in about_fixed_first), strict=True)]
             yield VersionSupport(
                 version=since,
                 first_opset=first,
@@ -209,12 +267,11 @@ class _OperatorQuery:
         choices = [name for name in accepting if len(parameters[name]) > 1]
         return next(iter((*choices, *accepting, *elsewhere, *parameters)), "")
 
-    def _are_equal(self, answers: _Answers, later: _Answers, opset: int) -> bool:
+    def _are_equal(self, answers: _Answers, later: _Answers, refusals: Sequence[str]) -> bool:
         """Return whether the answers at a later opset are equal on the releases that accept it."""
-        accept = [self._explain_opset(row, opset) == "" for row in self._limits]
+        accepting = [index for index, refusal in enumerate(refusals) if not refusal]
         return all(
-            [row[0] for row, accepted in zip(answers[key], accept, strict=True) if accepted]
-            == [row[0] for row, accepted in zip(rows, accept, strict=True) if accepted]
+            [answers[key][index][0] for index in accepting] == [rows[index][0] for index in accepting]
             for key, rows in later.items()
         )
 
@@ -240,17 +297,43 @@ class _OperatorQuery:
             return f"opset {version}{suffix} is too new"
         return ""
 
-    def _answer(
-        self, index: int, known: Sequence[Schema], opset: int, parameter: str, types: Mapping[str, str]
-    ) -> _Answer:
-        """Return how a release runs the operator with these types, at an opset.
+    def _answer(self, question: _Question, refusals: Sequence[str], earlier: Sequence[_Answer | None]) -> list[_Answer]:
+        """Return how each release answers a question.
 
-        `known` are the schemas of the version that models with this opset use; these have the names of `types`.
+        `refusals` are the reasons for which releases do not accept the opset, and `earlier` the answers at an earlier
+        opset of the same version: a kernel implements all opsets of a version.
         """
-        refusal = self._explain_opset(self._limits[index], opset)
-        if refusal:
-            return _Answer("none", refusal)
-        operator = self._operators[index]
+        nodes: dict[Operator | None, _Nodes | _Answer] = {}  # most releases have the same operator as others
+        matched: dict[Operator | None, _Answer] = {}  # answers that all releases with an operator share
+        answers = []
+        for index, operator in enumerate(self._operators):
+            before = earlier[index]
+            if refusals[index]:
+                answers.append(_Answer("none", refusals[index]))
+                continue
+            if before is not None and before.way == "kernel":
+                answers.append(before)
+                continue
+            if operator not in nodes:
+                nodes[operator] = self._list_nodes(operator, question)
+            shared = nodes[operator]
+            if isinstance(shared, _Answer):
+                answers.append(shared)
+                continue
+            answer = matched.get(operator)
+            if answer is None:
+                answer, is_shared = _match_nodes(self._implementations[index], shared)
+                if is_shared:
+                    matched[operator] = answer
+            if answer.way in SUPPORTED_WAYS:
+                condition = shared.condition or self._restrict_interface(index, question.types.values())
+                answer = _Answer("unknown", condition) if condition else answer
+            answers.append(answer)
+        return answers
+
+    def _list_nodes(self, operator: Operator | None, question: _Question) -> _Nodes | _Answer:
+        """Return the nodes of which a release with this operator must accept one, or the answer if there are none."""
+        known, opset, parameter, types = question
         schema = operator.schema(opset) if operator else None
         if schema is None or operator is None:
             is_older = opset < known[-1].since
@@ -258,29 +341,24 @@ class _OperatorQuery:
             return _Answer("none", f"{missing} does not exist{f' in opset {opset}' if is_older else ''}")
         name = f"`{self._name}({schema.since})`"
         translated: dict[str, str] = {}
-        invalid = ""
+        condition = ""
         for wanted_name, wanted in types.items():
-            own_names = _translate_parameter(wanted_name, known, schema)
+            own_names = translate_parameter(wanted_name, known, schema)
             if not own_names:
                 return _Answer("none", f"{name} has no type parameter `{wanted_name}`")
             for own in own_names:
                 if translated.setdefault(own, wanted) != wanted:
                     return _Answer("none", f"{name} cannot have these types together")
-                if wanted in _list_accepted(schema, own):
+                if wanted in list_accepted_types(schema, own):
                     continue
                 if not is_chosen_by_attribute(schema, own):
                     return _Answer("none", f"{name} does not accept `{wanted}` for `{own}`")
-                invalid = f"{name} must not return `{wanted}`, but the release may not check this"
-        failed: list[_Answer] = []
-        about = next(iter(_translate_parameter(parameter, known, schema)))
-        fixed = tuple(translated.items())
-        for operation in list_operations(operator, schema.since, opset, about, fixed, self._ai_onnx):
-            answer = self._match(self._implementations[index], schema, operation)
-            if answer.way not in ("none", "unknown"):
-                condition = invalid or self._restrict_interface(index, types.values())
-                return _Answer("unknown", condition) if condition else answer
-            failed.append(answer)
-        return _find_best(failed) if failed else _Answer("none", f"{name} cannot have these types together")
+                condition = f"{name} must not return `{wanted}`, but the release may not check this"
+        about = next(iter(translate_parameter(parameter, known, schema)))
+        operations = list_operations(operator, schema.since, opset, about, tuple(translated.items()), self._ai_onnx)
+        if not operations:
+            return _Answer("none", f"{name} cannot have these types together")
+        return _Nodes(schema, operations, condition)
 
     def _restrict_interface(self, index: int, types: Iterable[str]) -> str:
         """Return the condition on which a release accepts types that models must not have as inputs or outputs."""
@@ -288,25 +366,44 @@ class _OperatorQuery:
         refused = [it for it in types if limits is not None and it in limits.refused_interface_types]
         return f"only if no input or output of the model is a `{refused[0]}`" if refused else ""
 
-    def _match(self, release: Implementation, schema: Schema, operation: Operation) -> _Answer:
-        """Return how a release runs an operation. Attributes that it requires beyond the schema are added."""
+
+def _match_nodes(release: Implementation, nodes: _Nodes) -> tuple[_Answer, bool]:
+    """Return how a release runs one of the nodes, and whether all releases with the same operator run it in this way.
+
+    Releases with the same schemas and kernels can differ if they use no kernel, and in restrictions of some operators.
+    """
+    domain, name = nodes.operations[0].domain, nodes.operations[0].name
+    needs_kernel = name not in _WITHOUT_KERNEL and not has_function_body(domain, name, nodes.schema.since)
+    is_even = name not in UNEVENLY_RESTRICTED_OPERATORS
+    failed: list[_Answer] = []
+    for operation in nodes.operations:
+        answer = _match_operation(release, nodes.schema, operation)
+        if answer.way in SUPPORTED_WAYS:
+            by_kernel = answer.way == "kernel" and not failed
+            return answer, release.is_probed or (is_even and (needs_kernel or by_kernel))
+        failed.append(answer)
+    return _find_best(failed), release.is_probed or (is_even and needs_kernel)
+
+
+def _match_operation(release: Implementation, schema: Schema, operation: Operation) -> _Answer:
+    """Return how a release runs an operation. Attributes that it requires beyond the schema are added."""
+    result = find_implementation(operation, release)
+    while isinstance(result, SupportGap) and result.rule == "attribute-unsupported":
+        kind = schema.attributes.get(result.about, ("",))[0]
+        if not kind or any(attribute.name == result.about for attribute in operation.attributes):
+            break
+        added = (*operation.attributes, Attribute(result.about, kind, b""))
+        operation = replace(operation, attributes=tuple(sorted(added, key=lambda attribute: attribute.name)))
         result = find_implementation(operation, release)
-        while isinstance(result, SupportGap) and result.rule == "attribute-unsupported":
-            kind = schema.attributes.get(result.about, ("",))[0]
-            if not kind or any(attribute.name == result.about for attribute in operation.attributes):
-                break
-            added = (*operation.attributes, Attribute(result.about, kind, b""))
-            operation = replace(operation, attributes=tuple(sorted(added, key=lambda attribute: attribute.name)))
-            result = find_implementation(operation, release)
-        if isinstance(result, Implemented):
-            return _Answer(result.way)
-        if isinstance(result, str):
-            return _Answer("unknown", result)
-        for condition, changed in _list_removals(operation):
-            if isinstance(find_implementation(changed, release), Implemented):
-                return _Answer("unknown", condition)  # the rest of the model decides
-        is_general = result.rule == "type-mismatch" and result.detail  # about a type, not about the operator
-        return _Answer("none", f"{result.problem}; the release {result.detail}" if is_general else result.problem)
+    if isinstance(result, Implemented):
+        return _Answer(result.way)
+    if isinstance(result, str):
+        return _Answer("unknown", result)
+    for condition, changed in _list_removals(operation):
+        if isinstance(find_implementation(changed, release), Implemented):
+            return _Answer("unknown", condition)  # the rest of the model decides
+    is_general = result.rule == "type-mismatch" and result.detail  # about a type, not about the operator
+    return _Answer("none", f"{result.problem}; the release {result.detail}" if is_general else result.problem)
 
 
 def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:
@@ -320,9 +417,13 @@ def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:
 def _find_operator(release: Implementation, domain: str, name: str) -> Operator | None:
     """Return an operator of a release. If the engine has no schemas, these are ONNX Runtime's."""
     operator = release.operator(domain, name)
-    if not release.is_probed:
-        return operator
-    return Operator(domain, name, _list_reference_schemas(domain, name), operator.kernels if operator else ())
+    return _add_reference_schemas(operator, domain, name) if release.is_probed else operator
+
+
+@functools.cache
+def _add_reference_schemas(operator: Operator | None, domain: str, name: str) -> Operator:
+    kernels, conditions = (operator.kernels, operator.conditions) if operator else ((), ())
+    return Operator(domain, name, _list_reference_schemas(domain, name), kernels, conditions)
 
 
 @functools.cache
@@ -338,53 +439,3 @@ def _list_reference_schemas(domain: str, name: str) -> tuple[Schema, ...]:
 
 def _find_schema(operator: Operator | None, since: int) -> Schema | None:
     return next((schema for schema in (operator.schemas if operator else ()) if schema.since == since), None)
-
-
-def _translate_parameter(name: str, known: Sequence[Schema], schema: Schema) -> tuple[str, ...]:
-    """Return the type parameters of a schema for the arguments that have the parameter `name` in known schemas.
-
-    Releases can have different schemas of one version: newer ones may have more type parameters, or more arguments.
-    """
-    if name in {formal.type for formal in (*schema.inputs, *schema.outputs)}:
-        return (name,)
-    having = [it for it in reversed(known) if name in {formal.type for formal in (*it.inputs, *it.outputs)}]
-    reference = (*having, known[-1])[0]
-    sides = ((reference.inputs, schema.inputs), (reference.outputs, schema.outputs))
-    pairs = [(theirs, own) for formals, mine in sides for theirs in formals for own in mine if theirs.name == own.name]
-    found = [own for theirs, own in pairs if name in (theirs.type, theirs.name)]
-    return tuple(dict.fromkeys(own.type if own.type in schema.constraints else own.name for own in found))
-
-
-def _list_accepted(schema: Schema, parameter: str) -> frozenset[str]:
-    """Return the types that a schema allows for a type parameter, or for an argument whose type never varies."""
-    if parameter in schema.constraints:
-        return schema.constraints[parameter]
-    formals = [it for it in (*schema.inputs, *schema.outputs) if it.name == parameter]
-    return frozenset().union(*(schema.types_of(it) for it in formals))
-
-
-def _list_types(schemas: Sequence[Schema]) -> dict[str, list[str]]:
-    """Return the types of each type parameter in any of the schemas.
-
-    If no type of the operator varies, the parameters are the inputs and outputs.
-    """
-    types: dict[str, set[str]] = {}
-    for schema in reversed(schemas):
-        for formal in (*schema.inputs, *schema.outputs):
-            if formal.type in schema.constraints:
-                types.setdefault(formal.type, set()).update(schema.constraints[formal.type])
-    if not types:
-        for formal in (*schemas[-1].inputs, *schemas[-1].outputs):
-            types.setdefault(formal.name, {formal.type})
-    return {name: sorted(listed, key=_rank_type) for name, listed in types.items()}
-
-
-_TYPE_ORDER = ("float", "float16", "bfloat16", "double")
-
-
-def _rank_type(value_type: str) -> tuple[str, int, str, int]:
-    """Return a key that sorts types: first tensors; of these, first the usual floats, then by name and size."""
-    kind, _, element = value_type.rstrip(")").rpartition("(")
-    stem = element.rstrip("0123456789")
-    order = _TYPE_ORDER.index(element) if element in _TYPE_ORDER else len(_TYPE_ORDER)
-    return "" if kind == "tensor" else kind, order, stem, int(element[len(stem) :] or 0)

@@ -178,11 +178,17 @@ def test_an_operator_of_several_other_domains(monkeypatch: pytest.MonkeyPatch) -
     """If `ai.onnx` does not have the operator and several domains do, none of them is guessed."""
     from onnxgate.commands import support as command
 
-    answer = command.answer_about_operator("Gelu")
+    answer = command.answer(command.Question(operator="Gelu"))
     other = answer.operators[1]
     twins = (other, msgspec.structs.replace(other, domain="my.domain"))
-    monkeypatch.setattr(
-        command, "answer_about_operator", lambda *_, **__: msgspec.structs.replace(answer, operators=twins)
-    )
+    monkeypatch.setattr(command, "answer", lambda _: msgspec.structs.replace(answer, operators=twins))
     with pytest.raises(ArgumentError, match=r"`Gelu` exists in `com\.microsoft` and `my\.domain`; pass `domain`"):
         support("Gelu")
+
+
+def test_answers_are_hashable() -> None:
+    """Equal answers are the same key of a dictionary."""
+    first, second = support("Gelu", types="float16"), support("Gelu", types="float16")
+
+    assert {first: "known"}[second] == "known"
+    assert len({first, second, support("Gelu", types="float")}) == 2

@@ -45,8 +45,9 @@ Support(msgspec.Struct)
 SupportSpan(msgspec.Struct)
     since: str
     until: str
-    way: Literal['kernel', 'converted', 'function', 'cast', 'folded', 'none', 'unknown']
+    way: Literal['kernel', 'converted', 'function', 'cast', 'folded', 'unknown', 'none']
     reason: str = ''
+    is_supported: property
 TypeSupport(msgspec.Struct)
     parameter: str
     type: str
@@ -59,6 +60,7 @@ VersionSupport(msgspec.Struct)
     spans: tuple[SupportSpan, ...]
     types: tuple[TypeSupport, ...]
     fixed: dict[str, str] = {}
+    is_supported: property
 assert_supported() -> None
     model: str | os.PathLike[str] | ModelProto
     requirement: str

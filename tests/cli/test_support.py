@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -67,6 +68,20 @@ def error_of(*arguments: str) -> tuple[str, str | None, int]:
             ("--opset", "20", *KNOWN),
             "opset 20 is accepted by onnxruntime 1.17.0–1.32.0",
         ),
+        (("--ir-version", "10", *KNOWN), "IR version 10 is accepted by onnxruntime 1.18.0–1.32.0"),
+        (
+            ("--ir-version", "11", "--engine", "onnxruntime-web"),
+            "IR version 11 is accepted since onnxruntime-web 1.23.0",
+        ),
+        (("--ir-version", "9", "--engine", "openvino"), "IR version 9 is accepted by all "),
+        (
+            ("--ir-version", "10", "--opset", "20", "--runtime", "onnxruntime<1.18"),
+            "IR version 10 and opset 20 are not accepted by any of the ",
+        ),
+        (
+            ("--ir-version", "9", "--opset", "20", "--runtime", "onnxruntime==1.17.1"),
+            "IR version 9 and opset 20 are accepted by onnxruntime 1.17.1",
+        ),
         (
             ("--runtime", "onnxruntime>=1.18,<1.33", "--opset"),
             "export at opset 21 and IR version 10: all 27 known releases of onnxruntime that match "
@@ -75,6 +90,30 @@ def error_of(*arguments: str) -> tuple[str, str | None, int]:
         (
             ("--runtime", "onnxruntime==1.17.1"),
             "onnxruntime 1.17.1 accepts models up to IR version 9 and opset 20 of ai.onnx",
+        ),
+        (("--diff", "1.17.3", "1.18.0", "Relu"), "from onnxruntime 1.17.3 to 1.18.0: `Relu` did not change"),
+        (
+            ("Identity", "--type", "int4", *KNOWN),
+            "`Identity` with `V=int4` (before opset 14, `T=int4`) may be supported by onnxruntime 1.19.0–1.32.0: only",
+        ),
+        (
+            ("Relu", "--runtime", "onnxruntime==1.18.*"),
+            "`Relu` is supported by both known releases of onnxruntime that match `onnxruntime==1.18.*` "
+            "(1.18.0–1.18.1), by a kernel, at opset 6–21",
+        ),
+        (
+            ("Where", "--type", "bool", "--runtime", "onnxruntime==1.18.*"),
+            "`Where` with `T=bool` is not supported by either of the 2 known releases",
+        ),
+        (
+            ("Mish", "--runtime", "onnxruntime>=1.16.1,<1.20"),
+            "`Mish` is supported by all 10 known releases of onnxruntime that match `onnxruntime>=1.16.1,<1.20` "
+            "(1.16.1–1.19.2), by its function body, at opset 18–21 "
+            "(1.16.1–1.16.3: up to opset 19; 1.17.0–1.17.3: up to opset 20)",
+        ),
+        (
+            ("Cast", "--opset", "19", "--runtime", "onnxruntime==1.16.3"),
+            "`Cast` at opset 19 is supported by onnxruntime 1.16.3, by a kernel",
         ),
         (("--diff", "1.22.0", "1.22.1"), "from onnxruntime 1.22.0 to 1.22.1: no operator changed"),
         (("--diff", "1.17.3", "1.18.0", "Gelu"), "from onnxruntime 1.17.3 to 1.18.0: 1 operator changed"),
@@ -110,13 +149,85 @@ def test_differences_omit_the_operators_of_the_optimizer() -> None:
     assert "opset of ai.onnx     20      21" in output
 
 
+def test_refused_interface_types() -> None:
+    """Types that inputs and outputs of models cannot have are a limit of a release, and are compared."""
+    release = run("--runtime", "onnxruntime-web==1.22.0").output
+    difference = run("--diff", "1.21.1", "1.22.0", "Gelu", "--engine", "onnxruntime-web").output
+    reverse = run("--diff", "1.22.0", "1.21.1", "Gelu", "--engine", "onnxruntime-web").output
+
+    assert "inputs and outputs  complex64, complex128, bfloat16," in release
+    assert "inputs and outputs of bfloat16        accepted  refused\n" in difference
+    assert "complex64" not in difference
+    assert "inputs and outputs of bfloat16        refused  accepted\n" in reverse
+
+
+@pytest.mark.parametrize(
+    ("requirement", "origin"),
+    [
+        ("onnxruntime==1.18.1", "from the packages of onnxruntime (1.18.1, linux x86_64); attribute values"),
+        (
+            "onnxruntime-web==1.22.0",
+            "from the kernels of the ONNX Runtime releases with the same numbers, without those whose models "
+            "onnxruntime-web refused (1.22.0, wasm); kernels that no such model reaches are assumed; attribute values",
+        ),
+        ("openvino==2025.3.0", "from models with one node that openvino loaded or refused (2025.3.0, linux x86_64); "),
+    ],
+)
+def test_the_origin_of_an_answer(requirement: str, origin: str) -> None:
+    """The last lines state where the answer comes from, and what it assumes."""
+    assert f"\n\n{origin}" in run("Gelu", "--runtime", requirement).output
+
+
+def test_differences_of_engines_without_kernels() -> None:
+    """Versions with the same change share a description, which does not mention kernels."""
+    output = run("--engine", "openvino", "--diff", "2024.5.0", "2025.0.0", "Cast", "--output", "markdown").output
+
+    assert re.search(r"\| Cast \| support of version 19, [0-9, ]+ with T1 \+float8e4m3fn \+float8e5m2", output)
+    assert "kernel" not in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("1.22.0", "1.22.1"), []),
+        (("1.17.3", "1.18.0", "Cast"), ["kernel", "schema", "A for B"]),
+        (("1.31.1", "1.32.0", "com.microsoft.GroupQueryAttention"), ["schema", "A for B", "`+` and `-`", "`?`"]),
+    ],
+)
+def test_the_legend_of_differences(arguments: tuple[str, ...], expected: list[str]) -> None:
+    """It explains the marks that occur."""
+    last_line = run("--diff", *arguments).output.splitlines()[-1]
+    marks = ("kernel", "schema", "A for B", "`+` and `-`", "`?`", "`…`", "`!`")
+
+    assert expected == [mark for mark in marks if f"{mark}" in last_line]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("Mish", "--runtime", "onnxruntime==1.17.1"),
+        ("--runtime", "onnxruntime==1.17.1", "--opset"),
+        ("--runtime", "onnxruntime==1.17.1", "--opset", "20"),
+        ("--diff", "1.17.1", "1.17.3"),
+    ],
+)
+@pytest.mark.parametrize("output_format", ["text", "markdown"])
+def test_quiet_and_verbose_output(arguments: tuple[str, ...], output_format: str) -> None:
+    """In each format, `-q` omits all but the sentence, and `-v` adds the packages."""
+    usual, quiet, verbose = (run(*arguments, "--output", output_format, *it).output for it in ((), ("-q",), ("-v",)))
+
+    assert usual.startswith(quiet)
+    assert len(quiet.splitlines()) == 1
+    assert ("onnxruntime-1.17.1-cp" in usual, "onnxruntime-1.17.1-cp" in verbose) == (False, True)
+
+
 def test_json_contains_what_the_answer_rests_on() -> None:
-    """Each release has its package with sha256; the types are complete."""
+    """Each release has its package, with a digest that names its algorithm; the types are complete."""
     found = answer("Gelu", "--runtime", "onnxruntime==1.17.1")
 
     assert found["releases"] == ["1.17.1"]
-    assert [(it["file"], len(it["sha256"])) for it in found["sources"]] == [
-        ("onnxruntime-1.17.1-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", 64)
+    assert [(it["file"], it["digest"][:9]) for it in found["sources"]] == [
+        ("onnxruntime-1.17.1-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", "sha256:fd")
     ]
     assert found["operators"][0]["versions"][0]["spans"] == [{"since": "1.17.1", "until": "1.17.1", "way": "function"}]
 
@@ -135,7 +246,7 @@ def test_json_contains_what_the_answer_rests_on() -> None:
             "no known release of onnxruntime has an operator `com.microsoft.Conv`",
             "it exists in ai.onnx, com.microsoft.nchwc, com.ms.internal.nhwc",
         ),
-        (("Gelu", "--opset", "x"), "`--opset` must be a number, got `x`", "for example `--opset 20`"),
+        (("Gelu", "--opset", "x"), "`--opset` must be a positive number, got `x`", "for example `--opset 20`"),
         (("Gelu", "--type", "Z=float"), "`Gelu` has no type parameter `Z`", "its type parameters: T"),
         (
             ("Gelu", "--type", "float", "--type", "double"),
@@ -162,7 +273,28 @@ def test_json_contains_what_the_answer_rests_on() -> None:
             "no known release matches `onnxruntime==1.17.2`",
             "known releases of 1.17: 1.17.0, 1.17.1, 1.17.3",
         ),
+        (
+            ("com.microsoft.Gellu",),
+            "no known release of onnxruntime has an operator `com.microsoft.Gellu`; did you mean `com.microsoft.Gelu`?",
+            None,
+        ),
+        (("Gelu", "--opset", "0"), "`--opset` must be a positive number, got `0`", "for example `--opset 20`"),
         (("Gelu", "--provider", "cpu"), "unknown execution provider `cpu`; did you mean `CPUExecutionProvider`?", None),
+        (
+            ("Gelu", "--ir-version", "10"),
+            "`--ir-version` cannot be combined with an operator",
+            "omit one of them; support of an operator does not depend on the IR version",
+        ),
+        (
+            ("--ir-version", "10", "--opset"),
+            "`--opset` requires a number with `--ir-version`",
+            "for example `--opset 20`",
+        ),
+        (
+            ("--engine", "onnxruntime>=1.18"),
+            "`onnxruntime>=1.18` is not the name of an engine",
+            "for example `onnxruntime`",
+        ),
         ((), "name an operator or releases", "for example `onnxgate support Gelu` or `onnxgate support "
          "--runtime 'onnxruntime==1.18.1'`"),
     ],
@@ -178,8 +310,8 @@ def test_unknown_types_and_engines() -> None:
     assert error_of("Gelu", "--type", "flot16")[0] == "unknown type `flot16`; did you mean `float16`?"
     message, hint, status = error_of("Gelu", "--engine", "tensorrt")
 
-    assert (message, status) == ("onnxgate has no support table for `tensorrt`", 2)
-    assert (hint or "").startswith("engines with a table: `onnxruntime`")
+    assert (message, status) == ("onnxgate has no support data for `tensorrt`", 2)
+    assert (hint or "").startswith("engines with support data: `onnxruntime`")
 
 
 @pytest.mark.parametrize(

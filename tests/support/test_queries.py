@@ -53,6 +53,46 @@ def test_spans_name_the_way() -> None:
     assert gelu.spans[0] == SupportSpan(FIRST, "1.16.3", "none", "opset 20 is too new")
 
 
+@pytest.mark.parametrize(
+    ("engine", "name", "opset"),
+    [
+        *(
+            ("onnxruntime", name, 22)
+            for name in ("Cast", "CastLike", "Identity", "Loop", "MaxPool", "Shape", "Softplus")
+        ),
+        *(("onnxruntime", name, 24) for name in ("Attention", "Constant", "Dropout", "Resize", "Swish")),
+        ("onnxruntime", "Pad", 18),
+        ("onnxruntime", "StringNormalizer", 10),
+        ("onnxruntime", "com.microsoft.QuickGelu", 1),
+        ("onnxruntime-web", "StringNormalizer", 10),
+        *((engine, name, 13) for engine in ("openvino", "tract") for name in ("If", "Loop", "SequenceAt")),
+    ],
+)
+def test_releases_with_the_same_operator_share_only_what_they_have_in_common(
+    engine: str, name: str, opset: int
+) -> None:
+    """The answer about a release is the same in a question about this release and in one about all releases."""
+    domain, _, operator = name.rpartition(".")
+    domain = domain or "ai.onnx"
+    (whole,) = describe_operator(operator, domain=domain, engine=engine, opset=opset)
+    releases = list_known_releases(engine)
+    expected = {
+        release: [(it.parameter, it.type, it.spans[0].way, it.spans[0].reason) for it in single.versions[0].types]
+        for release in releases
+        for single in describe_operator(operator, domain=domain, engine=engine, opset=opset, releases=[release])
+    }
+
+    assert expected == {
+        release: [
+            (it.parameter, it.type, span.way, span.reason)
+            for it in whole.versions[0].types
+            for span in it.spans
+            if releases.index(span.since) <= index <= releases.index(span.until)
+        ]
+        for index, release in enumerate(releases)
+    }
+
+
 def test_the_best_way_of_all_combinations_counts() -> None:
     """A release may run one combination of types with a kernel, and similar types only between casts."""
     (operator,) = describe_operator("GroupQueryAttention")
@@ -343,3 +383,33 @@ def test_types_that_models_cannot_have_as_inputs() -> None:
         ("1.20.0", "kernel", ""),
         ("1.22.0", "unknown", condition),
     ]
+
+
+def test_reasons_are_about_the_types_in_question() -> None:
+    """If several types are refused, the reason is not about one that the question does not fix."""
+    (operator,) = describe_operator("DequantizeLinear", domain="ai.onnx", opset=23, types={"T3": "tensor(double)"})
+
+    assert operator.versions[0].spans[-1].reason == (
+        "there is no kernel for `DequantizeLinear(23)` with `T3` = `tensor(double)`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "releases", "expected"),
+    [
+        ("Mish", ("1.17.3", "1.18.0"), {"1.17.3": 20}),
+        ("Mish", ("1.16.3", "1.17.3", "1.18.0"), {"1.16.3": 19, "1.17.3": 20}),
+        ("Mish", ("1.18.0", "1.18.1"), {}),
+        ("Gelu", ("1.16.3", "1.17.3", "1.18.0"), {"1.17.3": 20}),
+        ("ai.onnx.ml.Scaler", ("1.16.3", "1.17.3"), {"1.16.3": 3}),
+        ("ai.onnx.ml.Scaler", ("1.17.3", "1.18.0"), {}),
+    ],
+)
+def test_releases_that_do_not_accept_all_opsets_of_an_answer(
+    name: str, releases: tuple[str, ...], expected: dict[str, int]
+) -> None:
+    """Releases in question that accept only the first opsets of a version are recorded with their newest opset."""
+    domain, _, short_name = name.rpartition(".")
+    (operator,) = describe_operator(short_name, domain=domain or "ai.onnx", releases=releases)
+
+    assert expected == operator.opset_limits

@@ -48,9 +48,9 @@ def data(page: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def whole() -> str:
+def whole(support_answers: dict[str, list[OperatorSupport]]) -> str:
     """Return the page with all tables."""
-    return tool.render_page(tool.collect_answers())
+    return tool.render_page(support_answers)
 
 
 def test_equal_reasons_of_different_operators_are_shared() -> None:

@@ -118,14 +118,13 @@ class Page(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def page(support_answers: dict[str, list[OperatorSupport]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """Generate the page and start one browser for all tests."""
     assert EXECUTABLE is not None
-    answers = tool.collect_answers()
     file = tmp_path_factory.mktemp("page") / "support.html"
-    file.write_text(tool.render_page(answers), encoding="utf-8", newline="\n")
+    file.write_text(tool.render_page(support_answers), encoding="utf-8", newline="\n")
     with chromium.browser(EXECUTABLE, tmp_path_factory.mktemp("profile")) as started:
-        yield Page(started, file.as_uri(), answers)
+        yield Page(started, file.as_uri(), support_answers)
 
 
 def shorten(value_type: str) -> str:

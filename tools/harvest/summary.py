@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from onnxgate.support.answers import OperatorChange
-from onnxgate.support.changes import list_changes, list_operators_by_label, short_type
+from onnxgate.support.changes import list_changes, list_operators_by_label
 from onnxgate.support.limits import ExternalData, Limits
 from onnxgate.support.operators import Implementation, TableSource, build_implementations
+from onnxgate.support.type_names import shorten_type
 
 if TYPE_CHECKING:
     from harvest.data import Data
@@ -30,7 +31,7 @@ def _limits(rows: Mapping[str, Limits]) -> str:
         "with `ALLOW_RELEASED_ONNX_OPSET_ONLY=0`": lambda row: _opsets(row.dev_opsets),
         "external data rejected": lambda row: _refused(row.external_data),
         "types that inputs and outputs cannot have": lambda row: ", ".join(
-            map(short_type, row.refused_interface_types)
+            map(shorten_type, row.refused_interface_types)
         ),
     }
     empty = {name for name, cell in columns.items() if not any(cell(row) for row in rows.values())}

@@ -60,6 +60,7 @@ def expand_contrib_function(operation: Operation, name: str) -> tuple[TypedNode,
     return infer_node_types(instantiate_function(parse_contrib_body(name), node, types, imports=imports))
 
 
+@functools.lru_cache(maxsize=1024)
 def has_function_body(domain: str, name: str, since: int) -> bool:
     """Return whether a version of an operator may have a function body, as far as the installed onnx defines it."""
     label = name if domain == DEFAULT_DOMAIN else f"{domain}.{name}"
@@ -212,12 +213,13 @@ CONTRIB_BODIES = {
     """,
     "com.microsoft.FastGelu(1)": """
         <domain: "com.microsoft", opset_import: ["" : 13]> FastGelu (X) => (Y) {
-            C = Mul (X, X)
-            D = Mul (C, X)
-            E = Add (X, D)
+            B = Identity (X)
+            C = Mul (B, B)
+            D = Mul (C, B)
+            E = Add (B, D)
             T = Tanh (E)
-            H = Mul (X, T)
-            Y = Add (H, X)
+            H = Mul (B, T)
+            Y = Add (H, B)
         }
     """,
     "com.microsoft.Gelu(1)": """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 
@@ -21,6 +22,7 @@ Source: one-node models of all operators with an unknown attribute, loaded on ON
 Violation = tuple[str, str]  # problem; facts that distinguish it from other problems of the operator
 
 
+@functools.lru_cache(maxsize=2**12)  # releases share schemas
 def find_schema_violation(operation: Operation, schema: Schema) -> SupportGap | None:
     """Return the first violation of the operator's schema by an operation; None if there is none."""
     name = f"{operation.label}({schema.since})"

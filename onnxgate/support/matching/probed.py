@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterable
 
 from onnxgate.core.text import join_phrases, join_quoted
+from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.matching.node_features import describe_node, describe_operation, word_feature
 from onnxgate.support.matching.operations import Operation, SupportGap, TypedNode
 from onnxgate.support.operators import Implementation, Operator, Schema, find_newest_schema
@@ -28,12 +29,29 @@ def match_probed_node(node: TypedNode, implementation: Implementation) -> MatchR
 
     Nodes in the node's subgraphs or in the function that it calls are not checked.
     """
-    if node.calls:
+    if node.calls and calls_functions(implementation):
         return node.unread or None
     if not any(node.is_used(name) for name in node.proto.output if name):
         return None  # Source: tract 0.23.9 ignores unknown operators whose outputs no node takes
+    if node.calls:
+        return _match_uncalled(node.operation, implementation)
     schema, features = describe_features(node)
     return _match(node.operation, schema, features, implementation)
+
+
+def calls_functions(implementation: Implementation) -> bool:
+    """Return whether an engine calls local functions of models.
+
+    Source: models with local functions on tract 0.21.8, 0.22.4 and 0.23.9, which take each call for an operator.
+    """
+    return implementation.engine != "tract"
+
+
+def _match_uncalled(call: Operation, implementation: Implementation) -> MatchResult:
+    """Return what happens to a call that the engine takes for an operator, whatever the domain of the function is."""
+    if implementation.operator(DEFAULT_DOMAIN, call.name) is not None:
+        return f"the engine may run its own operator `{call.name}` instead of the local function `{call.label}`"
+    return SupportGap("unknown-operator", f"`{call.label}` is a local function", "does not call local functions")
 
 
 def match_probed_operation(operation: Operation, implementation: Implementation) -> MatchResult:

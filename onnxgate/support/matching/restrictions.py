@@ -15,7 +15,7 @@ from onnxgate.support.matching.attribute_restrictions import (
     number_of,
     read_attribute_values,
 )
-from onnxgate.support.matching.operations import Operation, SupportGap
+from onnxgate.support.matching.operations import NodeTraits, Operation, SupportGap
 
 _FLOAT8 = tuple(f"tensor(float8{kind})" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
 RESULT_TYPE_RESTRICTIONS = (
@@ -56,6 +56,7 @@ LOCALE_RESTRICTIONS = (
 LOCALE_OPERATORS = frozenset(name for restriction in LOCALE_RESTRICTIONS for name in restriction.operators)
 
 
+_NO_TRAITS = NodeTraits()
 _SCALED = ("Resize", "Upsample")
 _NEW_DROPOUT = 22
 """First version of Dropout that only newer releases remove."""
@@ -97,12 +98,27 @@ Source: models with inputs of rank 2 to 6 and of unknown rank in opset 16, loade
 _FLOAT8_PRODUCTS = 21
 """First opset in which the schema of QLinearMatMul allows float8."""
 
+_BY_ATTRIBUTES = (
+    *ATTRIBUTE_RESTRICTIONS,
+    *(it for _, it in RESULT_TYPE_RESTRICTIONS),
+    SHORT_PADS,
+    *LOCALE_RESTRICTIONS,
+)
+_RESTRICTED_OPERATORS = frozenset((*(name for it in _BY_ATTRIBUTES for name in it.operators), *_SCALED))
+"""Names of operators that releases with a kernel reject with certain attributes or types, whatever their traits are."""
+UNEVENLY_RESTRICTED_OPERATORS = frozenset(
+    (*(name for it in _BY_ATTRIBUTES if it.first or it.last for name in it.operators), *_SCALED)
+)
+"""Those of them that not all releases with a kernel reject."""
+
 
 def find_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:
     """Return the restriction because of which a release rejects an operation; None if there is none.
 
     If the outcome depends on the machine, the result is a string with the reason.
     """
+    if operation.name not in _RESTRICTED_OPERATORS and operation.traits == _NO_TRAITS:
+        return None
     name, values = f"{operation.label}({since})", read_attribute_values(operation)
     for restriction in ATTRIBUTE_RESTRICTIONS:
         if restriction.concerns(operation, since, release, values):

@@ -51,7 +51,7 @@ BEFORE = VersionSupport(7, 7, 8, False, NEVER, (tensor("T", "float", *NEVER),))
 BETWEEN = VersionSupport(9, 9, 9, False, (ALL_KERNEL,), (tensor("T", "float", ALL_KERNEL),))
 AFTER = VersionSupport(10, 10, None, False, NEVER, (tensor("T", "float", *NEVER),))
 DEPRECATED = VersionSupport(10, 10, None, True, NEVER, (tensor("T", "float", *NEVER),))
-SOURCES = tuple(Source(release, f"onnxruntime-{release}-cp311.whl", "0f" * 32) for release in RELEASES)
+SOURCES = tuple(Source(release, f"onnxruntime-{release}-cp311.whl", "sha256:" + "0f" * 32) for release in RELEASES)
 
 
 def release(name: str, ir_version: int, opset: int, *, reads_links: bool = True) -> ReleaseSupport:
@@ -63,6 +63,7 @@ def release(name: str, ir_version: int, opset: int, *, reads_links: bool = True)
         unreleased_opsets={"ai.onnx": opset + 1} if opset == 21 else {},
         external_data={"outside": True, "link": reads_links, "linked_model": True, "absolute": False},
         operators={"ai.onnx": 180, "com.microsoft": 60},
+        refused_interface_types=("tensor(bfloat16)",) if opset == 21 else (),
     )
 
 
@@ -113,6 +114,12 @@ def list_samples() -> dict[str, SupportAnswer]:
             newest=NewestVersions(9, {"ai.onnx": 19, "ai.onnx.ml": 3}),
         ),
         "opset": SupportAnswer(engine=about.engine, requirement="", releases=RELEASES, opset=20, described=DESCRIBED),
+        "IR version": SupportAnswer(
+            engine=about.engine, requirement="", releases=RELEASES, ir_version=10, described=DESCRIBED
+        ),
+        "versions": SupportAnswer(
+            engine=about.engine, requirement="", releases=RELEASES, ir_version=9, opset=21, described=DESCRIBED[:3]
+        ),
         "difference": SupportAnswer(
             engine="onnxruntime",
             requirement="",

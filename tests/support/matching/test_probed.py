@@ -39,13 +39,13 @@ def features(text: str) -> frozenset[str]:
     return describe_node(node, schema)
 
 
-def make_implementation(*rows: tuple[str, KernelRow | ConditionRow]) -> Implementation:
+def make_implementation(*rows: tuple[str, KernelRow | ConditionRow], engine: str = "tract") -> Implementation:
     """Return a release of a probed engine with these rows."""
     builder = harvest.TableBuilder()
     for name, row in rows:
         builder.add(("ai.onnx", name), row)
-    source = TableSource(release="0.23.9", wheel="tract.whl", sha256="0")
-    return build_implementations(builder.table("tract", "linux x86_64", (source,)), {})["0.23.9"]
+    source = TableSource(release="0.23.9", wheel="engine.whl", sha256="0")
+    return build_implementations(builder.table(engine, "linux x86_64", (source,)), {})["0.23.9"]
 
 
 def make_kernel(version: int) -> KernelRow:
@@ -185,12 +185,35 @@ def test_local_functions_are_followed() -> None:
         ("Unsqueeze", make_kernel(13)),
         ("Unsqueeze", ConditionRow(13, ("axes: dynamic",), 1)),
         ("Neg", ConditionRow(13, (), 1)),
+        engine="openvino",
     )
     body = '<domain: "local", opset_import: ["" : 18]> Do (X, A) => (Y) { z = Neg (X) Y = Unsqueeze (z, A) }'
 
     assert ["`Neg(13)` is not implemented"] == list_gaps(
         "g (float[N] x, int64[1] a) => (float[M, K] y) { y = local.Do (x, a) }" + body, implementation
     )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("y = local.Do (x)", ["`local.Do` is a local function"]),
+        ("y = Relu (x) z = local.Do (x)", []),
+        (
+            "y = local.Relu (x)",
+            ["the engine may run its own operator `Relu` instead of the local function `local.Relu`"],
+        ),
+    ],
+    ids=["called", "unused", "named like an operator"],
+)
+def test_tract_does_not_call_local_functions(nodes: str, expected: list[str]) -> None:
+    """tract takes a call for an operator of this name, and refuses it unless it has one; it ignores unused nodes."""
+    implementation = make_implementation(("Relu", make_kernel(14)), ("Neg", ConditionRow(13, (), 1)))
+    functions = [
+        f'<domain: "local", opset_import: ["" : 18]> {name} (X) => (Y) {{ Y = Neg (X) }}' for name in ("Do", "Relu")
+    ]
+
+    assert expected == list_gaps(f"g (float[N] x) => (float[N] y) {{ {nodes} }}" + " ".join(functions), implementation)
 
 
 def test_operations_are_matched_without_shapes_and_constants() -> None:
