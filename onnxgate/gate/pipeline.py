@@ -37,6 +37,7 @@ from onnxgate.model.reading.external_data import classify_layouts, hash_content,
 from onnxgate.project.config.project import Project, SelectedModel, suggest_export_command
 from onnxgate.project.plan import PlannedModel, find_unlocked_builds, plan_models
 from onnxgate.project.toml import find_key_lines, find_nearest_line
+from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages import lock as lock_stage
 from onnxgate.stages import support as support_stage
 from onnxgate.support.matching.operations import RefusedOperations
@@ -431,7 +432,6 @@ def _create_result_cache(request: GateRequest, models: Sequence[RunnableModel]) 
     if request.caches.results is None:
         return None
     from onnxgate.gate.result_cache import ResultCache
-    from onnxgate.runtimes.worker_spec import JobLimits
 
     facts = {model.planned.model.absolute: model.facts for model in models}
     contents = {

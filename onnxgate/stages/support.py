@@ -389,10 +389,6 @@ class OperatorPredictions(msgspec.Struct, dict=True):
 
     def _find_refused_interface(self, data: RuntimeSupportData, prediction: Prediction) -> Iterator[RefusedOperation]:
         """Yield the inputs and outputs of the model with types that the runtime refuses."""
-        if not prediction.refused_interface:
-            return
-        from onnxgate.support.suggestions import is_castable
-
         opset = self.typed.opsets.get("ai.onnx", 0)
         for value in prediction.refused_interface:
             since, until = limits.find_interface_type_span(value.type, data.engine)
@@ -407,7 +403,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 about=f"{value.kind} {value.name}",
                 nodes=NodeGroup("", ""),
                 ways=WaysOut((), since, until, required=self.required),
-                is_castable=is_castable(value.type, opset, self._required),
+                is_castable=all(release.can_cast(value.type, opset) for release in self._required),
             )
 
     def _find_ways_out(self, gap: SupportGap, group: Sequence[NodeProblem], engine: str) -> WaysOut:

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
-from onnx import helper
 
-from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, INTERNAL_DOMAINS
+from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
 from onnxgate.support.limits import Limits, accepts_versions, find_support_span
 from onnxgate.support.matching.function_bodies import get_definition_nodes
 from onnxgate.support.matching.kernels import CPU_PROVIDER, MatchResult, match_operation
-from onnxgate.support.matching.node_checks import ArgumentTypes, find_parameter, find_schema_violation
+from onnxgate.support.matching.node_checks import find_parameter, find_schema_violation
 from onnxgate.support.matching.operations import (
     Attribute,
     AttributeAddition,
@@ -33,8 +32,17 @@ from onnxgate.support.matching.operations import (
     TypedNode,
 )
 from onnxgate.support.matching.probed import describe_features, match_probed_node
-from onnxgate.support.operators import MIXED, FormalParameter, Implementation, Schema, find_newest_schema
+from onnxgate.support.operators import Implementation, Schema, find_newest_schema
 from onnxgate.support.probed_changes import find_node_changes
+from onnxgate.support.suggested_casts import (
+    NUMERIC_TYPES,
+    change_parameter_type,
+    is_lossless_cast,
+    list_casts,
+    list_changed_types,
+    make_cast,
+    rank_type_cast,
+)
 
 _MIN_OPSET = 7
 """The oldest opset of ai.onnx that ONNX Runtime documents as supported."""
@@ -87,6 +95,13 @@ class RequiredRelease:
             return match_operation(operation, self.implementation)
         return match_probed_node(replace(node, operation=operation), self.implementation)
 
+    def can_cast(self, value_type: str, opset: int) -> bool:
+        """Return whether this release can cast float to a type and back, at an opset of ai.onnx."""
+        if value_type not in NUMERIC_TYPES:
+            return False
+        casts = make_cast(opset, "tensor(float)", value_type), make_cast(opset, value_type, "tensor(float)")
+        return all(self.match(cast) is None for cast in casts)
+
 
 @dataclass(frozen=True, slots=True)
 class SupportGapGroup:
@@ -120,14 +135,6 @@ def find_implemented_span(
     # A release that lacks the opset is matched with an older version of the operator.
     is_too_old = any(operation.version > newest.get(operation.domain, operation.version) for operation in operations)
     return since, "" if is_too_old else until
-
-
-def is_castable(value_type: str, opset: int, releases: Sequence[RequiredRelease]) -> bool:
-    """Return whether all releases can cast float to a type and back, at an opset of ai.onnx."""
-    if value_type not in _NUMERIC_TYPES:
-        return False
-    casts = (_make_cast(opset, "tensor(float)", value_type), _make_cast(opset, value_type, "tensor(float)"))
-    return all(release.match(cast) is None for cast in casts for release in releases)
 
 
 def find_suggestions(
@@ -270,7 +277,7 @@ class _SuggestionSearch:
                 changed = change_parameter_type(self.first, schema, parameter, to)
                 if changed is None or changed == self.first or not self._works_with_type(schema, parameter, to):
                     continue
-                exact = all(is_lossless_cast(*pair) for pair in _changed_types(self.first.inputs, changed.inputs))
+                exact = all(is_lossless_cast(*pair) for pair in list_changed_types(self.first.inputs, changed.inputs))
                 way = TypeCast(
                     parameter,
                     to,
@@ -278,7 +285,7 @@ class _SuggestionSearch:
                     back=changed.outputs != self.first.outputs,
                     inputs=self._list_cast_inputs(schema, parameter, to),
                 )
-                ranked.append((_rank_type_cast(self.first, changed, way), way))
+                ranked.append((rank_type_cast(self.first, changed, way), way))
         yield from (way for _, way in sorted(ranked, key=lambda pair: pair[0])[:1])
 
     def _list_cast_inputs(self, schema: Schema, parameter: str, to: str) -> tuple[str, ...]:
@@ -406,90 +413,3 @@ def _find_same_names(name: str, candidates: Iterable[str]) -> list[str]:
     """Return the candidates that are equal to `name` except for case and underscores."""
     folded = name.replace("_", "").casefold()
     return [candidate for candidate in sorted(candidates) if candidate.replace("_", "").casefold() == folded]
-
-
-_ELEMENT_TYPE_NUMBERS = {f"tensor({element.name})": number for number, element in ELEMENT_TYPES.items()}
-_FLOAT_BITS: dict[str, tuple[int, int]] = {
-    "tensor(float8e4m3fn)": (4, 4),
-    "tensor(float8e5m2)": (3, 5),
-    "tensor(bfloat16)": (8, 8),
-    "tensor(float16)": (11, 5),
-    "tensor(float)": (24, 8),
-    "tensor(double)": (53, 11),
-}
-"""Numbers of significand and exponent bits of each float type. Source: IEEE 754 and ONNX's description of types."""
-_INTEGER_BITS: dict[str, tuple[int, bool]] = {
-    f"tensor({sign}int{bits})": (bits if sign else bits - 1, not sign)
-    for bits in (2, 4, 8, 16, 32, 64)
-    for sign in ("u", "")
-}
-"""Number of bits of each integer type, without the sign bit, and whether the type is signed."""
-_INTEGER_BITS["tensor(bool)"] = (1, False)
-_NUMERIC_TYPES = _FLOAT_BITS.keys() | _INTEGER_BITS.keys()
-
-
-def change_parameter_type(operation: Operation, schema: Schema, parameter: str, to: str) -> Operation | None:
-    """Return the operation with a different type for one type parameter; None if a type is unknown or not numeric."""
-    inputs = _change_argument_types(operation.inputs, schema.inputs, parameter, to)
-    outputs = _change_argument_types(operation.outputs, schema.outputs, parameter, to)
-    if inputs is None or outputs is None or to not in _NUMERIC_TYPES:
-        return None
-    return replace(operation, inputs=inputs, outputs=outputs)
-
-
-def _change_argument_types(
-    types: ArgumentTypes, formals: Sequence[FormalParameter], parameter: str, to: str
-) -> tuple[str | None, ...] | None:
-    changed = []
-    for index, value_type in enumerate(types):
-        formal = find_parameter(formals, index)
-        bound = formal is not None and formal.type == parameter and formal.option != MIXED and value_type is not None
-        if bound and value_type not in _NUMERIC_TYPES:
-            return None
-        changed.append(to if bound else value_type)
-    return tuple(changed)
-
-
-def list_casts(operation: Operation, schema: Schema, parameter: str, to: str) -> tuple[Operation, ...]:
-    """Return the Cast operations that convert inputs to a parameter's new type, and outputs back to their old types."""
-    changed = change_parameter_type(operation, schema, parameter, to)
-    if changed is None:
-        return ()
-    inputs = [_make_cast(operation.opset, *pair) for pair in _changed_types(operation.inputs, changed.inputs)]
-    outputs = [_make_cast(operation.opset, *pair) for pair in _changed_types(changed.outputs, operation.outputs)]
-    return (*inputs, *outputs)
-
-
-def _changed_types(before: ArgumentTypes, after: ArgumentTypes) -> Iterator[tuple[str, str]]:
-    return ((old, new) for old, new in zip(before, after, strict=True) if old and new and old != new)
-
-
-@functools.lru_cache(maxsize=512)
-def _make_cast(opset: int, source: str, to: str) -> Operation:
-    data = helper.make_attribute("to", _ELEMENT_TYPE_NUMBERS[to]).SerializeToString()
-    return Operation(
-        DEFAULT_DOMAIN, "Cast", opset, opset, (source,), (to,), (Attribute("to", "INT", data),), static=False
-    )
-
-
-def is_lossless_cast(source: str, to: str) -> bool:
-    """Return whether the target type can represent all values of the source type."""
-    if source in _INTEGER_BITS and to in _INTEGER_BITS:
-        (bits, signed), (target_bits, takes_sign) = _INTEGER_BITS[source], _INTEGER_BITS[to]
-        return bits <= target_bits and (takes_sign or not signed)
-    if source in _INTEGER_BITS and to in _FLOAT_BITS:
-        significant, exponent = _FLOAT_BITS[to]
-        return _INTEGER_BITS[source][0] <= min(significant, 1 << (exponent - 1))
-    if source in _FLOAT_BITS and to in _FLOAT_BITS:
-        return all(has <= takes for has, takes in zip(_FLOAT_BITS[source], _FLOAT_BITS[to], strict=True))
-    return False
-
-
-def _rank_type_cast(operation: Operation, changed: Operation, way: TypeCast) -> tuple[object, ...]:
-    """Return a sort key that prefers few casts, then exact casts, then types of the same kind and of similar width."""
-    before, after = (*operation.inputs, *operation.outputs), (*changed.inputs, *changed.outputs)
-    pairs = list(_changed_types(before, after))
-    source, _ = pairs[0]
-    widths = [ELEMENT_TYPES[_ELEMENT_TYPE_NUMBERS[name]].bits for name in (source, way.to)]
-    distance = (source in _FLOAT_BITS) != (way.to in _FLOAT_BITS), abs(widths[0] - widths[1])
-    return len(pairs), not way.exact, distance, way.to

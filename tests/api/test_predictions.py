@@ -263,7 +263,7 @@ def test_a_release_without_kernel_data_is_undecided(folder: Path) -> None:
 
 
 def test_an_unreadable_file_is_undecided(folder: Path) -> None:
-    """What could not be predicted is not supported, and the message contains what to do."""
+    """A model without a prediction is not supported, and the message contains a fix."""
     (folder / "model.onnx").write_text(POINTER, encoding="utf-8")
     with pytest.raises(AssertionError) as raised:
         assert_supported("model.onnx", RANGE)

@@ -29,6 +29,7 @@ from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import take_damaged_entries
 from onnxgate.core.findings import DYNAMIC_STAGES, STATIC_STAGES, Stage
+from onnxgate.core.matrix import build_matrix
 from onnxgate.core.report import Report, ReportedCheckout
 from onnxgate.core.report_json import seal_report
 from onnxgate.core.text import join_phrases, pluralize
@@ -205,7 +206,6 @@ def _check_files(
 ) -> tuple[Report, Callable[..., str], Callable[[], str]]:
     """Check models without a config. Return the report, and the functions that render it as text and as Markdown."""
     from onnxgate.commands.files_without_config import check_files, make_request
-    from onnxgate.core.matrix import build_matrix
     from onnxgate.formats.support_matrix import format_markdown, format_text
 
     for option, is_given in (

@@ -20,10 +20,12 @@ from onnxgate.support.matching.operations import (
     Suggestion,
     TypeCast,
 )
+from onnxgate.support.matching.probed import LOCAL_FUNCTION
 
 RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
 _FIXES: Mapping[str, Advice] = {
-    "float8 fusion": "set `session.disable_quant_qdq` to `1` in the session options, so that nodes are not fused"
+    "float8 fusion": "set `session.disable_quant_qdq` to `1` in the session options, so that nodes are not fused",
+    LOCAL_FUNCTION: "inline the local functions, for example with `onnx.inliner.inline_local_functions`",
 }
 """What a support gap is about (`SupportGap.about`) -> its fix, whatever rule reports it."""
 

@@ -21,6 +21,8 @@ MatchResult = SupportGap | str | None
 DEFINED_DOMAINS = ("ai.onnx", "com.microsoft", "org.openvinotoolkit")
 """Beginnings of domains that may contain operators which no probe covers. Engines refuse those of other domains."""
 
+LOCAL_FUNCTION = "local function"
+"""What a gap of a call to a local function is about (`SupportGap.about`)."""
 CONSTANT, NOT_CONSTANT = "inputs: constant", "inputs: not constant"
 
 
@@ -51,7 +53,8 @@ def _match_uncalled(call: Operation, implementation: Implementation) -> MatchRes
     """Return what happens to a call that the engine takes for an operator, whatever the domain of the function is."""
     if implementation.operator(DEFAULT_DOMAIN, call.name) is not None:
         return f"the engine may run its own operator `{call.name}` instead of the local function `{call.label}`"
-    return SupportGap("unknown-operator", f"`{call.label}` is a local function", "does not call local functions")
+    problem = f"`{call.label}` is a local function"
+    return SupportGap("unknown-operator", problem, "does not call local functions", about=LOCAL_FUNCTION)
 
 
 def match_probed_operation(operation: Operation, implementation: Implementation) -> MatchResult:
@@ -129,7 +132,7 @@ def _explain(name: str, features: frozenset[str], operator: Operator) -> Support
         detail = f"implements versions {', '.join(versions)}" if versions else ""
         return SupportGap("unknown-operator", f"`{name}` is not implemented", detail)
     ordered = sorted(features)
-    # That an input is not constant goes without saying: otherwise, the node is computed when the model is loaded.
+    # A node whose inputs are all constant is computed when the model is loaded, so almost all nodes have this feature.
     words = [word_feature(feature) for feature in ordered if feature != NOT_CONSTANT]
     with_features = f" with {join_phrases(sorted(words, key=lambda text: text.startswith('no ')))}"
     problem = f"`{name}` is refused{with_features if words else ' unless all inputs are constant'}"

@@ -125,7 +125,7 @@ def test_a_node_with_the_features_of_a_condition_is_refused() -> None:
     ],
 )
 def test_conditions_are_stated_in_words(condition: tuple[str, ...], expected: str) -> None:
-    """It goes without saying that a node has an input that is not constant, unless this is the whole condition."""
+    """The feature that a node has an input that is not constant is stated only if it is the whole condition."""
     operator = Operator("ai.onnx", "Op", (), ())
     gap = _explain("Op(1)", frozenset(condition), operator)
 
