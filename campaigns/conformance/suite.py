@@ -26,7 +26,7 @@ RELEASES = {
 ENGINE_RELEASES = {
     "onnxruntime-web": ("1.20.1", "1.22.0", "1.23.2", "1.24.3", "1.27.0", "1.30.0"),
     "openvino": ("2024.5.0", "2025.3.0", "2026.1.0", "2026.4.1"),
-    "tract": ("0.23.0", "0.23.3", "0.23.7", "0.23.9"),
+    "tract": ("0.21.8", "0.22.4", "0.23.0", "0.23.3", "0.23.7", "0.23.9"),
 }
 """Default releases of the other engines, which only load the backend corpus."""
 

@@ -310,6 +310,13 @@ ENGINE_LIMITS = (
         pattern=r"Eq\s+Caused by:\s+Bool is not a number",
     ),
     EngineLimit(
+        # Source: outputs of `Shape`, and of `Cast` to int64, on 0.21.8 and 0.22.4.
+        "tract",
+        "<0.23",
+        "its Python package cannot return the integers that tract computes from sizes",
+        pattern=r"Unsupported DatumType in the public API TDim",
+    ),
+    EngineLimit(
         "openvino",
         "<=2026.4.1",
         "int8 values may be off by one rounding step, and later layers can amplify this difference",

@@ -55,4 +55,4 @@ def _iterate_input_shapes(model: TypedModel) -> Iterator[tuple[str, TensorShapeP
 
 
 def _is_number(dim: TensorShapeProto.Dimension) -> bool:
-    return dim.HasField("dim_value") and dim.dim_value >= 0
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)

@@ -3,7 +3,7 @@
 Such an engine reports neither kernels nor schemas. Its table contains the versions of operators and the types with
 which a probe was loaded, and conditions: features that all refused probes share and no loaded one has. What no probe
 covers is predicted to load. There are no limits for versions, and no operator is replaced by its function body.
-Source: models loaded on OpenVINO 2024.5.0 to 2026.4.1 and tract 0.23.0 to 0.23.9; `campaigns/conformance --engine`.
+Source: models loaded on OpenVINO 2024.5.0 to 2026.4.1 and tract 0.21.8 to 0.23.9; `campaigns/conformance --engine`.
 """
 
 from __future__ import annotations

@@ -413,7 +413,14 @@ CATALOGUE: dict[str, Entry] = {
         ({"data": (4, 5), "indices": (2, 1), "updates": (2, 5)},), {}, {"reduction": ("add", "mul", "min", "max")}
     ),
     "Gemm": Entry(
-        ({"A": (3, 4), "B": (4, 3)},),
+        (
+            {"A": (3, 4), "B": (4, 3)},
+            *(
+                {"A": (3, 4), "B": (4, 3), "C": bias, "T": f"tensor({element})"}
+                for element in ("float16", "double")
+                for bias in ((3,), [1.0] * 3, (3, 3))
+            ),
+        ),
         {},
         {"alpha": (0.5,), "beta": (0.5,), "transA": (), "transB": ()},
         {"C": (3,)},
