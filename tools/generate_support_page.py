@@ -21,7 +21,7 @@ from typing import Any
 
 from onnxgate.core.text import pluralize
 from onnxgate.support import limits, operators, queries
-from onnxgate.support.answers import OperatorSupport, SupportSpan, SupportWay, VersionSupport
+from onnxgate.support.answers import SUPPORTED_WAYS, OperatorSupport, SupportSpan, SupportWay, VersionSupport
 from onnxgate.support.type_names import TYPE_ALIASES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,6 +100,7 @@ class PageData:
         data = {
             **{name: list(values) for name, values in shared.items()},
             "aliases": TYPE_ALIASES,
+            "supported": "".join(code for way, code in WAY_CODES.items() if way in SUPPORTED_WAYS),
             "engines": self._engines,
         }
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

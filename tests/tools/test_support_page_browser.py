@@ -358,7 +358,17 @@ def test_all_controls_are_reached_in_order(page: Page) -> None:
         ),
         ("#Xyzzy", "ONNX Runtime has no operator Xyzzy in any known release. All operators are listed below."),
         ("#Gelu/7", "Gelu does not exist in opset 7 of ai.onnx. It exists since opset 20."),
-        ("#Gelu/99", "Opset 99 of ai.onnx is not known. The newest known opset is 28."),
+        ("#Gelu/99", "No known release accepts opset 99 of ai.onnx. The newest known opset is 28."),
+        (
+            "#com.microsoft.BiasGelu/99",
+            "No known release accepts opset 99 of com.microsoft. The newest known opset is 1. For models with this "
+            "opset of ai.onnx, run onnxgate support BiasGelu --opset 99.",
+        ),
+        (
+            "#tract/ai.onnx.ml.Scaler/99",
+            "No known release accepts opset 99 of ai.onnx.ml. The newest known opset is 5. For models with this "
+            "opset of ai.onnx, run onnxgate support Scaler --opset 99 --engine tract.",
+        ),
         ("#Gelu/20/flaot16", "Gelu 20 has no type flaot16. Did you mean float16, bfloat16?"),
         ("#Gelu/20/string", "Gelu 20 has no type string. Its types are listed below."),
         (
@@ -377,7 +387,7 @@ def test_unknown_addresses_are_explained(page: Page, address: str, message: str)
     assert page.text("#message") == message
 
 
-@pytest.mark.parametrize("alias", ["fp16", "half", "Half", "tensor(fp16)", "FP16"])
+@pytest.mark.parametrize("alias", ["fp16", "half", "Half", "tensor(fp16)", "FP16", "Float16", "Tensor(FLOAT16)"])
 def test_types_may_have_the_names_that_the_command_accepts(page: Page, alias: str) -> None:
     """A link may use the name of a type in another library."""
     page.open()
@@ -439,6 +449,22 @@ def way(spans: Sequence[SupportSpan], release: str) -> str:
     names = list_known_releases()
     index = names.index(release)
     return next(it.way for it in spans if names.index(it.since) <= index <= names.index(it.until))
+
+
+def test_comparison_separates_what_is_not_known(page: Page) -> None:
+    """Support that is not known in one of the releases is not another way of support."""
+    page.open("#compare/1.31.1/1.32.0")
+    sections = {
+        section.partition(" ")[2]: rows
+        for section, rows in page.browser.evaluate(
+            "[...document.querySelectorAll('.changes')].map(it => [it.querySelector('h3').textContent,"
+            " [...it.querySelectorAll('li')].map(row => row.textContent)])"
+        )
+    }
+    unknown = next(rows for title, rows in sections.items() if title.startswith("Support not known in one release"))
+
+    assert any(row.startswith("CausalConvWithState 27") and "not known" in row for row in unknown)
+    assert not any("not " in row for title, rows in sections.items() if "another way" in title for row in rows)
 
 
 def test_comparison_can_be_changed_and_swapped(page: Page) -> None:
