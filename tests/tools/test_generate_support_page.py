@@ -23,6 +23,7 @@ import generate_support_page as tool
 ROOT = Path(__file__).resolve().parents[2]
 FLOAT, HALF, DOUBLE = "tensor(float)", "tensor(float16)", "tensor(double)"
 RELEASES = operators.list_known_releases()
+PUBLISHED = "https://onnxgate.github.io/onnxgate/support.html"
 
 
 def supported(since: str = RELEASES[0], reason: str = "") -> tuple[SupportSpan, ...]:
@@ -113,8 +114,10 @@ def test_page_needs_nothing_from_elsewhere() -> None:
     page = tool.render_page({"onnxruntime": [operator("Add")]})
     policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
 
-    assert set(re.findall(r'(?:src|href)="([^"#]+)', page)) == {"index.html"}
-    assert not re.search(r"https?://|@import|url\(|<link|<img|<iframe", page)
+    assert set(re.findall(r'(?:src|href)="([^"#]+)', page)) == {"index.html", PUBLISHED}
+    assert re.findall(r"https?://|@import|url\(|<link.*?>|<img|<iframe", page) == [
+        f'<link rel="canonical" href="{PUBLISHED}">'
+    ]
     assert policy
     assert re.fullmatch(
         r"default-src 'none'; style-src 'sha256-\S+'; script-src 'sha256-\S+'; base-uri 'none'; form-action 'none'",
