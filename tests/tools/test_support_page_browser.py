@@ -508,6 +508,31 @@ def test_page_fits_and_requests_nothing(page: Page, width: int, theme: str) -> N
         assert page.browser.evaluate("document.scrollingElement.scrollWidth") <= width, address
 
 
+@pytest.mark.parametrize("address", ["", "#Cast", "#compare/1.17.1/1.18.0", "#export", "#openvino", "#Gleu"])
+def test_targets_on_phones_can_be_touched(page: Page, address: str) -> None:
+    """Controls and links outside of sentences are at least 24 pixels wide and high (WCAG 2.5.8)."""
+    page.open(address, width=390)
+    small = page.browser.evaluate(
+        "[...document.querySelectorAll('a, button, select, input, summary')].filter(it => !it.closest('p, .skip'))"
+        ".map(it => [it.textContent.slice(0, 30), it.getBoundingClientRect()])"
+        ".filter(([, box]) => box.width && (box.height < 24 || box.width < 24))"
+        ".map(([text, box]) => `${text}: ${box.width} x ${box.height}`)"
+    )
+
+    assert small == []
+
+
+def test_commands_are_not_split_after_hyphens(page: Page) -> None:
+    """Each word of a command is on one line of a phone."""
+    page.open("#Gelu/20/float16", width=390)
+    lines = page.browser.evaluate(
+        "[...document.querySelectorAll('.command span')].map(it => it.getClientRects().length)"
+    )
+
+    assert page.text(".command code") == "onnxgate support Gelu --opset 20 --type float16"
+    assert lines == [1] * 7
+
+
 def test_both_themes_have_contrast(page: Page) -> None:
     """Text has a contrast of at least 4.5 to 1 in both themes, as WCAG 2.2 requires (success criterion 1.4.3)."""
     measure = """
