@@ -110,7 +110,8 @@ def why(prediction: Prediction) -> str:
         return f"{prediction.refused_interface[0].kind} of type {prediction.refused_interface[0].type}"
     if prediction.opsets_too_new:
         return f"opset too new in {', '.join(prediction.opsets_too_new)}"
-    return next((_reason(found) for found in sorted(prediction.found, key=lambda each: each.miss is None)), "")
+    ordered = sorted(prediction.found, key=lambda each: each.miss is None)
+    return next(map(_reason, ordered), prediction.doubt)
 
 
 def _reason(actual: NodeProblem) -> str:

@@ -105,9 +105,9 @@ def command(
 
     PATHS are models, their data files, folders or export scripts.
 
-    Without a config or with `--target`, onnxgate predicts which ONNX Runtime releases can load the models. A model
-    fails if no release can load it. With `--target`, a model fails if any release that matches REQUIREMENT refuses it.
-    Other errors, such as a corrupted file, also make the model fail.
+    Without a config, onnxgate predicts which ONNX Runtime releases can load the models. A model fails if no release can
+    load it. With `--target`, a model fails if any release that matches REQUIREMENT refuses it; the engine can also be
+    onnxruntime-web, openvino or tract. Other errors, such as a corrupted file, also make the model fail.
 
     Exit status: 0 pass; 1 fail; 2 usage, config or lock error; 3 undecided.
     """

@@ -24,6 +24,7 @@ from onnxgate.commands.init.targets import (
     SuggestedTarget,
     describe_prediction,
     find_uncovered_runtimes,
+    list_engines,
     predict_models,
     suggest_targets,
 )
@@ -246,10 +247,11 @@ def _print_uncovered_runtimes(survey: RepositorySurvey, configured: Project) -> 
 def _choose_targets(
     survey: RepositorySurvey, runtime: str | None, options: CommonOptions, *, interactive: bool, use_index: bool
 ) -> list[SuggestedTarget]:
-    predictions = predict_models(survey.folder, [facts.path for facts in survey.facts], options.jobs)
     index = UvIndex(options.offline) if use_index else None
     if runtime is not None:
-        return [SuggestedTarget("cpu", runtime, describe_prediction(runtime, predictions, index, survey.pointers))]
+        return [_describe_target(runtime, survey, options, index)]
+    deployed = list_engines(survey.deployments.runtimes)
+    predictions = predict_models(survey.folder, [facts.path for facts in survey.facts], options.jobs, deployed)
     targets = suggest_targets(
         survey.deployments.runtimes, predictions, index, models=survey.models, pointers=survey.pointers
     )
@@ -260,14 +262,23 @@ def _choose_targets(
     answer = click.prompt("Runtime to support", default=targets[0].runtime, value_proc=_check_requirement)
     if answer == targets[0].runtime:
         return targets
-    return [SuggestedTarget("cpu", answer, describe_prediction(answer, predictions, index, survey.pointers))]
+    return [_describe_target(answer, survey, options, index)]
+
+
+def _describe_target(
+    requirement: str, survey: RepositorySurvey, options: CommonOptions, index: UvIndex | None
+) -> SuggestedTarget:
+    """Return the target for a runtime that the user names."""
+    models = [facts.path for facts in survey.facts]
+    predictions = predict_models(survey.folder, models, options.jobs, list_engines((), [requirement]))
+    return SuggestedTarget("cpu", requirement, describe_prediction(requirement, predictions, index, survey.pointers))
 
 
 def _print_missing_declaration(survey: RepositorySurvey, runtime: str) -> None:
     other = "other " if survey.deployments.problems else ""
-    _print_action("note", f"no {other}supported file declares ONNX Runtime; the config targets `{runtime}`")
+    _print_action("note", f"no {other}supported file declares an engine; the config targets `{runtime}`")
     if survey.mentions:
-        verbs = "mentions `onnxruntime` but is" if len(survey.mentions) == 1 else "mention `onnxruntime` but are"
+        verbs = "mentions an engine but is" if len(survey.mentions) == 1 else "mention an engine but are"
         files = join_phrases([f"`{file}`" for file in survey.mentions], MAX_NAMED)
         _print_action("note", f"{files} {verbs} not read; if the target is wrong, set `--runtime`")
 

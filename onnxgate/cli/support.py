@@ -28,8 +28,8 @@ NEWEST = "newest"
     is_flag=False,
     flag_value=NEWEST,
     metavar="[N]",
-    help="Ask about models with opset N of ai.onnx, or of the domain that OPERATOR names. Without N, show the newest "
-    "opsets that all releases accept.",
+    help="Opset of ai.onnx in the model, or of the domain that OPERATOR names. Without N, show the newest opsets that "
+    "all releases accept.",
 )
 @click.option(
     "--ir-version",
@@ -47,7 +47,7 @@ NEWEST = "newest"
 @click.option(
     "--runtime",
     metavar="REQUIREMENT",
-    help="Ask only about releases that match REQUIREMENT, such as 'onnxruntime>=1.18'.",
+    help="Releases that the answer is about, such as 'onnxruntime>=1.18'.",
 )
 @click.option(
     "--diff", nargs=2, metavar="OLDER NEWER", help="Show the differences between two releases, such as `1.17.1 1.18.0`."
@@ -108,5 +108,5 @@ def command(
 
 def _parse_opset(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise UsageError(f"`--opset` must be a number, got `{text}`", hint="for example `--opset 20`")
+        raise UsageError(f"`--opset` must be a positive number, got `{text}`", hint="for example `--opset 20`")
     return int(text)

@@ -17,7 +17,13 @@ from onnxgate.support.answers import ReleaseDifference, Source, SupportAnswer
 from onnxgate.support.changes import list_changes, list_operators_by_label
 from onnxgate.support.limits import load_limit_table
 from onnxgate.support.matching.kernels import CPU_PROVIDER
-from onnxgate.support.operators import Operator, get_implementation, list_known_releases, load_shipped_table
+from onnxgate.support.operators import (
+    PROBED_ENGINES,
+    Operator,
+    get_implementation,
+    list_known_releases,
+    load_shipped_table,
+)
 from onnxgate.support.queries import describe_operator, describe_release, find_newest_versions, list_operators
 from onnxgate.support.type_names import parse_type_name
 
@@ -147,10 +153,11 @@ def _resolve_operator(label: str, engine: str) -> tuple[str | None, str]:
     domains = [domain] if domain else list(table)
     if any(name in table[it] for it in domains):
         return domain or None, name
-    names = {it for domain_name, it in list_operators(engine) if domain_name in domains}
+    prefix = f"{domain}." if domain else ""
+    names = {f"{prefix}{it}" for domain_name, it in list_operators(engine) if domain_name in domains}
     elsewhere = [it for it in table if name in table[it]]
     hint = f"it exists in {', '.join(elsewhere)}" if elsewhere else None
-    near = "" if hint else suggest_spelling(name, sorted(names))
+    near = "" if hint else suggest_spelling(f"{prefix}{name}", sorted(names))
     raise UsageError(f"no known release of {engine} has an operator `{label}`{near}", hint=hint)
 
 
@@ -195,7 +202,7 @@ def _compare_releases(found: SupportAnswer, older: str, newer: str, label: str |
     difference = ReleaseDifference(
         older=describe_release(older, engine),
         newer=describe_release(newer, engine),
-        changes=list_changes(*operators),
+        changes=list_changes(*operators, noun="support of version" if engine in PROBED_ENGINES else "kernel"),
         operator=label or "",
     )
     return replace(found, releases=(older, newer), difference=difference)

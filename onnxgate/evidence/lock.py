@@ -36,8 +36,9 @@ class LockConfigComparison(msgspec.Struct, frozen=True):
 
 
 class MinimumRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """The first ONNX Runtime release that is predicted to load a model, before and after the model was changed."""
+    """The first release of an engine that is predicted to load a model, before and after the model was changed."""
 
+    engine: str = "onnxruntime"
     before: str  # "1.16.0"; "" if the first release is unknown
     after: str  # "" if no known release loads the model
     lost: tuple[str, ...] = ()  # required releases that loaded the model before but no longer do
@@ -53,4 +54,4 @@ class ModelChange(msgspec.Struct, frozen=True, kw_only=True):
     against: str = ""  # value of `--against` that selects the baseline; "" if the lock is the baseline
     from_lock: bool = False  # the lock is the baseline, so `model-changed` reports the change
     weights: WeightChanges | None = None  # None if the weights are equal or some are not available
-    minimum: MinimumRelease | None = None  # None if the release is the same or cannot be predicted
+    minimums: tuple[MinimumRelease, ...] = ()  # by engine, without those that are the same or cannot be predicted

@@ -94,6 +94,7 @@ class RefusedOperation(msgspec.Struct, frozen=True):
     ways: WaysOut = WaysOut()
     opset_too_new: bool = False  # the runtime does not support the opset, which may be the cause
     extensions: tuple[str, ...] = ()  # of the target; none of them registers the operator
+    is_castable: bool = False  # the runtimes can cast between float and the type of the model's input or output
 
 
 class ExternalDataOnRuntime(msgspec.Struct, frozen=True):

@@ -82,7 +82,9 @@ def describe_operators(answer: SupportAnswer, *, verbose: bool) -> Page:
     advice: list[tuple[Literal["fix", "hint"], str]] = []
     advice += [("hint", text) for it in answer.other_opsets if (text := scope.suggest_opsets(it))]
     if not verbose and any(len(operator.versions) > 1 for operator in answer.operators):
-        advice.append(("hint", "`-v` lists the types at all opsets; `--opset N` and `--type T` ask about one"))
+        has_types = any(version.fixed for operator in answer.operators for version in operator.versions)
+        selection = "`--opset N` selects one" if has_types else "`--opset N` and `--type T` select one"
+        advice.append(("hint", f"`-v` lists {'all opsets' if has_types else 'the types at all opsets'}; {selection}"))
     return Page(sentences, tables, advice, list_notes(answer))
 
 

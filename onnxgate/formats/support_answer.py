@@ -196,11 +196,12 @@ def _describe_release(engine: str, release: ReleaseSupport, answer: SupportAnswe
     sentence = f"{engine} {release.release} accepts {accepted}"
     counts = release.operators or {}
     public = [it for it in release.opsets if it.startswith(("ai.onnx", "com.microsoft")) and it not in INTERNAL_DOMAINS]
+    heads = ("domain", "newest opset", "operators" if engine in PROBED_ENGINES else "operators with a kernel")
     rows = [
         (domain, str(release.opsets.get(domain, "any")), str(counts.get(domain, ""))) for domain in counts or public
     ]
-    implemented = "operators" if engine in PROBED_ENGINES else "operators with a kernel"
-    tables = [Table("", ("domain", "newest opset", implemented), rows)]
+    columns = len(heads) if counts else 2
+    tables = [Table("", heads[:columns], [row[:columns] for row in rows])]
     if release.external_data is not None:
         places = [("the model's folder", "yes")]
         places += [(_LAYOUTS[name], "yes" if reads else "no") for name, reads in release.external_data.items()]

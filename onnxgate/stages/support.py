@@ -58,6 +58,7 @@ from onnxgate.support.operators import Implementation, Schema
 
 if TYPE_CHECKING:
     from onnxgate.support.harvest import BuildSupport
+    from onnxgate.support.suggestions import RequiredRelease
 
 
 ONNXRUNTIME = "onnxruntime"
@@ -333,12 +334,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         for data, own in zip(self.supports, complete, strict=True):
             prediction = restrict_to_known(own, data)
             if self.has_wrong_shape and data.engine == WEB_ENGINE and prediction.verdict == "loads":
-                prediction = replace(prediction, is_doubtful=True)
-                subjects.append(
-                    PredictionGap(
-                        self.model.place, SHAPE_DOUBT, "", data.name, self.model.path, fix=RUN_HINT, about="shape"
-                    )
-                )
+                prediction = replace(prediction, doubt=SHAPE_DOUBT)
             subjects += self._find_refused(data, prediction, wrong)
             subjects += self._find_refused_interface(data, prediction)
             subjects += self._find_unknown(data.name, prediction)
@@ -393,6 +389,11 @@ class OperatorPredictions(msgspec.Struct, dict=True):
 
     def _find_refused_interface(self, data: RuntimeSupportData, prediction: Prediction) -> Iterator[RefusedOperation]:
         """Yield the inputs and outputs of the model with types that the runtime refuses."""
+        if not prediction.refused_interface:
+            return
+        from onnxgate.support.suggestions import is_castable
+
+        opset = self.typed.opsets.get("ai.onnx", 0)
         for value in prediction.refused_interface:
             since, until = limits.find_interface_type_span(value.type, data.engine)
             yield RefusedOperation(
@@ -406,6 +407,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 about=f"{value.kind} {value.name}",
                 nodes=NodeGroup("", ""),
                 ways=WaysOut((), since, until, required=self.required),
+                is_castable=is_castable(value.type, opset, self._required),
             )
 
     def _find_ways_out(self, gap: SupportGap, group: Sequence[NodeProblem], engine: str) -> WaysOut:
@@ -413,31 +415,46 @@ class OperatorPredictions(msgspec.Struct, dict=True):
 
         The releases that implement the operations are those of the engine.
         """
-        from onnxgate.support.suggestions import (
-            RequiredRelease,
-            SupportGapGroup,
-            find_implemented_span,
-            find_suggestions,
-        )
+        from onnxgate.support.suggestions import SupportGapGroup, find_implemented_span, find_suggestions
 
         operations = tuple(dict.fromkeys(problem.node.operation for problem in group))
+        nodes: tuple[TypedNode, ...] = ()
+        if any(data.implementation is not None and data.implementation.is_probed for data in self.supports):
+            nodes = tuple(self._complete_nodes[_node_key(problem.node)] for problem in group)
+            operations = tuple(node.operation for node in nodes)
         key = (gap.rule, gap.problem, operations, engine)
         if key not in self._ways:
             releases = (operators.get_implementation(name, engine) for name in operators.list_known_releases(engine))
-            since, until = find_implemented_span(operations, [*filter(None, releases)])
-            required = [
-                RequiredRelease(data.full_implementation, data.limits, data.planned.providers)
-                for data in self.supports
-                if data.full_implementation is not None
-            ]
+            since, until = find_implemented_span(operations, [*filter(None, releases)], nodes)
             without_kernels = [data.limits for data in self.supports if data.full_implementation is None]
-            suggestions = find_suggestions(SupportGapGroup(gap, operations), self.typed, required, without_kernels)
+            suggestions = find_suggestions(
+                SupportGapGroup(gap, operations, nodes), self.typed, self._required, without_kernels
+            )
             everywhere = self.for_all_runtimes and not without_kernels
             self._ways[key] = WaysOut(suggestions, since, until, everywhere, self.required)
         return self._ways[key]
 
+    @functools.cached_property
+    def _required(self) -> list[RequiredRelease]:
+        """The required releases with known kernels."""
+        from onnxgate.support.suggestions import RequiredRelease
+
+        return [
+            RequiredRelease(data.full_implementation, data.limits, data.planned.providers)
+            for data in self.supports
+            if data.full_implementation is not None
+        ]
+
+    @functools.cached_property
+    def _complete_nodes(self) -> Mapping[NodeKey, TypedNode]:
+        """The nodes with what predictions drop to save memory: attributes, and types and sources of values."""
+        return {_node_key(node): node for node in self.typed.all_nodes()}
+
     def _find_unknown(self, runtime: str, prediction: Prediction) -> Iterator[PredictionGap]:
-        """Yield a gap that names the first node without a prediction, and counts the others."""
+        """Yield a gap that names the first node without a prediction, and counts the others, and a gap of the model."""
+        if prediction.doubt and prediction.verdict == "unknown":
+            what, place, path = prediction.doubt, self.model.place, self.model.path
+            yield PredictionGap(place, what, "", runtime, path, fix=RUN_HINT, about="shape")
         problems = [problem for problem in prediction.found if problem.miss is None]
         if not problems:
             return

@@ -28,21 +28,26 @@ def list_operators_by_label(release: Implementation) -> dict[str, Operator]:
     }
 
 
-def list_changes(older: Mapping[str, Operator], newer: Mapping[str, Operator]) -> tuple[OperatorChange, ...]:
-    """Return the changes from one release to another, sorted by their first operators."""
+def list_changes(
+    older: Mapping[str, Operator], newer: Mapping[str, Operator], *, noun: str = "kernel"
+) -> tuple[OperatorChange, ...]:
+    """Return the changes from one release to another, sorted by their first operators.
+
+    `noun` is the word for kernels of an operator.
+    """
     changed: dict[tuple[ChangeKind, tuple[str, ...]], list[str]] = defaultdict(list)
     for name in sorted(older.keys() | newer.keys()):
         before, after = older.get(name), newer.get(name)
         kind: ChangeKind = "added" if before is None else "removed" if after is None else "changed"
-        details = _describe_changes(before, after)
+        details = _describe_changes(before, after, noun)
         if details or kind != "changed":
             changed[kind, details].append(name)
     return tuple(OperatorChange(kind, tuple(names), details) for (kind, details), names in changed.items())
 
 
-def _describe_changes(older: Operator | None, newer: Operator | None) -> tuple[str, ...]:
+def _describe_changes(older: Operator | None, newer: Operator | None, noun: str) -> tuple[str, ...]:
     schemas = _compare_schemas(older.schemas if older else (), newer.schemas if newer else ())
-    kernels = _compare_kernels(older.kernels if older else (), newer.kernels if newer else ())
+    kernels = _compare_kernels(older.kernels if older else (), newer.kernels if newer else (), noun)
     details = tuple(filter(None, (*schemas, *kernels)))
     combinations = "" if details else _describe_combinations(older, newer)
     return (combinations,) if combinations else details
@@ -62,10 +67,8 @@ def _compare_schemas(older: Iterable[Schema], newer: Iterable[Schema]) -> Iterat
     old, new = ({schema.since: schema for schema in it} for it in (older, newer))
     yield _label_list("schema", (str(since) for since in sorted(new.keys() - old.keys())))
     yield _label_list("no schema", (str(since) for since in sorted(old.keys() - new.keys())))
-    for since in sorted(old.keys() & new.keys()):
-        differences = list(_compare_schema(old[since], new[since]))
-        if differences:
-            yield f"schema {since} with {', '.join(differences)}"
+    common = sorted(old.keys() & new.keys())
+    yield from _label_differences("schema", {str(it): _compare_schema(old[it], new[it]) for it in common})
 
 
 def _compare_schema(old: Schema, new: Schema) -> Iterator[str]:
@@ -86,20 +89,16 @@ def _list_arguments(formals: Iterable[FormalParameter]) -> list[str]:
     return [f"{formal.name}: {shorten_type(formal.type)}{('', '?', '…', '…')[formal.option]}" for formal in formals]
 
 
-def _compare_kernels(older: Iterable[Kernel], newer: Iterable[Kernel]) -> Iterator[str]:
+def _compare_kernels(older: Iterable[Kernel], newer: Iterable[Kernel], noun: str) -> Iterator[str]:
     old, new = _join_types_by_range(older), _join_types_by_range(newer)
     removed, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
     if added:
         replaced = f" for {', '.join(map(_name_range, removed))}" if removed else ""
-        yield (
-            _label_list("kernel", (f"{_name_range(it)}{_describe_new_types(it, old, new)}" for it in added)) + replaced
-        )
+        yield _label_list(noun, (f"{_name_range(it)}{_describe_new_types(it, old, new)}" for it in added)) + replaced
     elif removed:
-        yield _label_list("no kernel", map(_name_range, removed))
-    for it in sorted(old.keys() & new.keys()):
-        differences = list(_compare_types(old[it], new[it]))
-        if differences:
-            yield f"kernel {_name_range(it)} with {', '.join(differences)}"
+        yield _label_list(f"no {noun}", map(_name_range, removed))
+    common = sorted(old.keys() & new.keys())
+    yield from _label_differences(noun, {_name_range(it): _compare_types(old[it], new[it]) for it in common})
 
 
 def _describe_new_types(versions: Versions, old: Mapping[Versions, Types], new: Mapping[Versions, Types]) -> str:
@@ -141,6 +140,16 @@ def _compare_lists(label: str, old: Sequence[str], new: Sequence[str]) -> Iterat
 def _name_range(versions: Versions) -> str:
     start, end = versions
     return f"{start}-{end}" if end > start else f"{start}+" if end == 0 else str(start)
+
+
+def _label_differences(label: str, differences: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Yield the differences of versions, such as `kernel 13, 19+ with T +float16`; equal ones are joined."""
+    versions = defaultdict(list)
+    for version, words in differences.items():
+        versions[", ".join(words)].append(version)
+    for listed, names in versions.items():
+        if listed:
+            yield f"{label} {', '.join(names)} with {listed}"
 
 
 def _label_list(label: str, words: Iterable[str]) -> str:

@@ -23,13 +23,9 @@ from onnxgate.support.answers import (
     VersionSupport,
 )
 from onnxgate.support.limits import Limits, get_limits
+from onnxgate.support.matching.float16_casts import FIRST_CAST_OPSET
 from onnxgate.support.matching.function_bodies import has_function_body
-from onnxgate.support.matching.kernels import (
-    CPU_PROVIDER,
-    FIRST_CAST_OPSET,
-    Implemented,
-    find_implementation,
-)
+from onnxgate.support.matching.kernels import CPU_PROVIDER, Implemented, find_implementation
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
 from onnxgate.support.matching.restrictions import UNEVENLY_RESTRICTED_OPERATORS
 from onnxgate.support.minimal_nodes import (
@@ -242,7 +238,8 @@ class _OperatorQuery:
                 TypeSupport(parameter, value_type, self._merge(rows))
                 for (parameter, value_type), rows in answers.items()
             )
-            best = [_find_best(column) for column in zip(*answers.values(), strict=True)]
+            about_fixed_first = sorted(answers, key=lambda key: key[0] not in fixed)  # whose refusals name these types
+            best = [_find_best(column) for column in zip(*(answers[key] for key in about_fixed_first), strict=True)]
             yield VersionSupport(
                 version=since,
                 first_opset=first,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,13 +15,14 @@ from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, INTERNAL_DOMAINS
 from onnxgate.support.limits import Limits, accepts_versions, find_support_span
 from onnxgate.support.matching.function_bodies import get_definition_nodes
 from onnxgate.support.matching.kernels import CPU_PROVIDER, MatchResult, match_operation
-from onnxgate.support.matching.node_checks import ArgumentTypes, find_parameter
+from onnxgate.support.matching.node_checks import ArgumentTypes, find_parameter, find_schema_violation
 from onnxgate.support.matching.operations import (
     Attribute,
     AttributeAddition,
     AttributeRemoval,
     DomainImport,
     FunctionExpansion,
+    NodeChange,
     Operation,
     OperatorReplacement,
     OpsetChange,
@@ -28,8 +30,11 @@ from onnxgate.support.matching.operations import (
     SupportGap,
     TypeCast,
     TypedModel,
+    TypedNode,
 )
-from onnxgate.support.operators import MIXED, FormalParameter, Implementation, Schema
+from onnxgate.support.matching.probed import describe_features, match_probed_node
+from onnxgate.support.operators import MIXED, FormalParameter, Implementation, Schema, find_newest_schema
+from onnxgate.support.probed_changes import find_node_changes
 
 _MIN_OPSET = 7
 """The oldest opset of ai.onnx that ONNX Runtime documents as supported."""
@@ -66,9 +71,21 @@ class RequiredRelease:
     limits: Limits
     providers: tuple[str, ...] = (CPU_PROVIDER,)
 
-    def match(self, operation: Operation) -> MatchResult:
-        """Return why this release does not implement an operation, or why this is unknown; None if it does."""
-        return match_operation(operation, self.implementation, self.providers)
+    def match(self, operation: Operation, node: TypedNode | None = None) -> MatchResult:
+        """Return why this release does not implement an operation, or why this is unknown; None if it does.
+
+        A probed release may also refuse the constants and shapes of the inputs of `node`, which has the operation.
+        """
+        if not self.implementation.is_probed:
+            return match_operation(operation, self.implementation, self.providers)
+        schema = find_newest_schema(operation.domain, operation.name, operation.version)
+        if schema is None and operation.domain == DEFAULT_DOMAIN:
+            return f"`{operation.label}` does not exist in opset {operation.version}"
+        if schema is not None and (violation := find_schema_violation(operation, schema)):
+            return violation
+        if node is None:
+            return match_operation(operation, self.implementation)
+        return match_probed_node(replace(node, operation=operation), self.implementation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +94,40 @@ class SupportGapGroup:
 
     miss: SupportGap
     operations: tuple[Operation, ...]
+    nodes: tuple[TypedNode, ...] = ()  # a node for each of the operations, if a required release was probed
+
+    def pairs(self) -> Iterator[tuple[Operation, TypedNode | None]]:
+        """Yield each operation with its node."""
+        return zip(self.operations, self.nodes or itertools.repeat(None), strict=False)
 
 
 def find_implemented_span(
-    operations: Sequence[Operation], implementations: Sequence[Implementation]
+    operations: Sequence[Operation], implementations: Sequence[Implementation], nodes: Sequence[TypedNode] = ()
 ) -> tuple[str, str]:
     """Return the oldest release since which all implement the operations, and the newest up to which all do.
 
-    A result is "" if there is no such release. Both are "" if all releases implement the operations.
+    A result is "" if there is no such release. Both are "" if all releases implement the operations. `nodes` have the
+    operations; probed releases are matched with them.
     """
     works = [
-        all(match_operation(operation, release) is None for operation in operations) for release in implementations
+        all(match_probed_node(node, release) is None for node in nodes)
+        if nodes and release.is_probed
+        else all(match_operation(operation, release) is None for operation in operations)
+        for release in implementations
     ]
     since, until = find_support_span([release.release for release in implementations], works)
     newest = next((it.newest_opsets for it in implementations if it.release == until), {})
     # A release that lacks the opset is matched with an older version of the operator.
     is_too_old = any(operation.version > newest.get(operation.domain, operation.version) for operation in operations)
     return since, "" if is_too_old else until
+
+
+def is_castable(value_type: str, opset: int, releases: Sequence[RequiredRelease]) -> bool:
+    """Return whether all releases can cast float to a type and back, at an opset of ai.onnx."""
+    if value_type not in _NUMERIC_TYPES:
+        return False
+    casts = (_make_cast(opset, "tensor(float)", value_type), _make_cast(opset, value_type, "tensor(float)"))
+    return all(release.match(cast) is None for cast in casts for release in releases)
 
 
 def find_suggestions(
@@ -122,6 +156,8 @@ def _rank_suggestion(way: Suggestion) -> int:
             return 3 if exact else 6
         case OperatorReplacement():
             return 3
+        case NodeChange(changes):
+            return max({"constant": 1, "value": 2}.get(change.kind, 4) for change in changes)
         case AttributeRemoval():
             return 4
 
@@ -141,6 +177,8 @@ class _SuggestionSearch:
                 yield from self._function_expansions()
             case "type-mismatch":
                 yield from self._type_casts()
+            case "attribute-unsupported" if self._refusing_probed_releases:
+                yield from self._node_changes()
             case "attribute-unsupported":
                 yield from self._attribute_removals()
                 yield from self._attribute_additions()
@@ -168,8 +206,29 @@ class _SuggestionSearch:
 
     def _works_with(self, change: Callable[[Operation], Operation | None]) -> bool:
         """Return whether all required releases implement the unsupported operations after this change to them."""
-        changed = [change(operation) for operation in self.missed.operations]
-        return None not in changed and self._all_implement(operation for operation in changed if operation)
+        for operation, node in self.missed.pairs():
+            changed = change(operation)
+            if changed is None or any(release.match(changed, node) is not None for release in self.releases):
+                return False
+        return True
+
+    @functools.cached_property
+    def _refusing_probed_releases(self) -> tuple[Implementation, ...]:
+        """Required releases whose support was probed and that refuse one of the nodes."""
+        return tuple(
+            release.implementation
+            for release in self.releases
+            if release.implementation.is_probed
+            and any(match_probed_node(node, release.implementation) is not None for node in self.missed.nodes)
+        )
+
+    def _node_changes(self) -> Iterator[NodeChange]:
+        """Yield changes to inputs, outputs or attributes after which the probed releases accept each node."""
+        changes: dict[NodeChange, int] = {}
+        for node in self.missed.nodes:
+            for change in find_node_changes(node, self._refusing_probed_releases):
+                changes[change] = changes.get(change, 0) + 1
+        yield from (change for change, number in changes.items() if number == len(self.missed.nodes))
 
     def _opset_changes(self) -> Iterator[OpsetChange]:
         domain, current = self.first.domain, self.first.version
@@ -246,6 +305,8 @@ class _SuggestionSearch:
             schema = operator.schema(self.first.version or 1) if operator else None
             if schema is not None:
                 return schema
+        if self._refusing_probed_releases:
+            return describe_features(self.missed.nodes[0])[0]
         return None
 
     def _attribute_removals(self) -> Iterator[AttributeRemoval]:
@@ -288,6 +349,12 @@ class _SuggestionSearch:
                 return
 
     def _function_expansions(self) -> Iterator[FunctionExpansion]:
+        """Yield the suggestion to replace the operator by its function body.
+
+        Source: OpenVINO 2026.4.1 implements each node in the body of SequenceMap, but refuses the whole body.
+        """
+        if self._refusing_probed_releases:
+            return
         schema = self._schema()
         for operation in self.missed.operations:
             nodes = get_definition_nodes(operation, schema.since) if schema is not None else None

@@ -46,7 +46,7 @@ def init(
         ("poetry", {"cpu": "onnxruntime==1.19.2"}, "`onnxruntime==1.19.2` in poetry.lock:10"),
         ("docker", {"cpu": "onnxruntime==1.18.1"}, "`onnxruntime-gpu==1.18.1` in Dockerfile:3"),
         ("node", {"cpu": "onnxruntime==1.20.1"}, "`onnxruntime-web==1.20.1` in package.json:4"),
-        ("nothing", None, "no supported file declares ONNX Runtime; the config targets `onnxruntime>=1."),
+        ("nothing", None, "no supported file declares an engine; the config targets `onnxruntime>=1."),
         (
             "monorepo",
             {"api": "onnxruntime==1.18.1", "batch": "onnxruntime>=1.22,<1.25"},
@@ -112,7 +112,7 @@ def test_a_conda_environment_that_is_not_read(installed: Path, tmp_path: Path) -
 
     assert (
         "skip   environment.yml:1: not read: `dependencies: [onnxruntime=1.18.1]`\n"
-        "note   no other supported file declares ONNX Runtime; the config targets `"
+        "note   no other supported file declares an engine; the config targets `"
     ) in done.stdout
 
 
@@ -120,16 +120,17 @@ def test_files_that_mention_the_runtime_but_are_not_read(installed: Path, tmp_pa
     """The output does not claim that nothing is deployed: it names the files and the option for the target."""
     folder = make_repository(tmp_path / "a", "nothing")
     (folder / "pixi.toml").write_text('[dependencies]\nonnxruntime = "1.18.*"\n', encoding="utf-8")
+    (folder / "Cargo.toml").write_text('[dependencies]\ntract-onnx = "0.23"\n', encoding="utf-8")
     (folder / "other.toml").write_text('[a]\nonnxruntime-extensions = "1"\n', encoding="utf-8")
     (folder / ".github/workflows").mkdir(parents=True)
     (folder / ".github/workflows/t.yml").write_text("run: pip install onnxruntime==1.18.1\n", encoding="utf-8")
     git(folder, "add", ".")
     done = init(installed, folder, "--no-lock")
 
-    assert "note   no supported file declares ONNX Runtime; the config targets `" in done.stdout
+    assert "note   no supported file declares an engine; the config targets `" in done.stdout
     assert (
-        "note   `.github/workflows/t.yml` and `pixi.toml` mention `onnxruntime` but are not read; if the target "
-        "is wrong, set `--runtime`\n"
+        "note   `.github/workflows/t.yml`, `Cargo.toml` and `pixi.toml` mention an engine but are not read; if the "
+        "target is wrong, set `--runtime`\n"
     ) in done.stdout
 
 

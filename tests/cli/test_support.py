@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -177,6 +178,14 @@ def test_the_origin_of_an_answer(requirement: str, origin: str) -> None:
     assert f"\n\n{origin}" in run("Gelu", "--runtime", requirement).output
 
 
+def test_differences_of_engines_without_kernels() -> None:
+    """Versions with the same change share a description, which does not mention kernels."""
+    output = run("--engine", "openvino", "--diff", "2024.5.0", "2025.0.0", "Cast", "--output", "markdown").output
+
+    assert re.search(r"\| Cast \| support of version 19, [0-9, ]+ with T1 \+float8e4m3fn \+float8e5m2", output)
+    assert "kernel" not in output
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -237,7 +246,7 @@ def test_json_contains_what_the_answer_rests_on() -> None:
             "no known release of onnxruntime has an operator `com.microsoft.Conv`",
             "it exists in ai.onnx, com.microsoft.nchwc, com.ms.internal.nhwc",
         ),
-        (("Gelu", "--opset", "x"), "`--opset` must be a number, got `x`", "for example `--opset 20`"),
+        (("Gelu", "--opset", "x"), "`--opset` must be a positive number, got `x`", "for example `--opset 20`"),
         (("Gelu", "--type", "Z=float"), "`Gelu` has no type parameter `Z`", "its type parameters: T"),
         (
             ("Gelu", "--type", "float", "--type", "double"),
@@ -264,6 +273,12 @@ def test_json_contains_what_the_answer_rests_on() -> None:
             "no known release matches `onnxruntime==1.17.2`",
             "known releases of 1.17: 1.17.0, 1.17.1, 1.17.3",
         ),
+        (
+            ("com.microsoft.Gellu",),
+            "no known release of onnxruntime has an operator `com.microsoft.Gellu`; did you mean `com.microsoft.Gelu`?",
+            None,
+        ),
+        (("Gelu", "--opset", "0"), "`--opset` must be a positive number, got `0`", "for example `--opset 20`"),
         (("Gelu", "--provider", "cpu"), "unknown execution provider `cpu`; did you mean `CPUExecutionProvider`?", None),
         (
             ("Gelu", "--ir-version", "10"),

@@ -47,7 +47,7 @@ def test_unchanged_model_has_no_finding(case: Path, tmp_path: Path) -> None:
     unfold(case, tmp_path)
     change = change_of(tmp_path)
     for facts in (change.before, change.after):
-        same = msgspec.structs.replace(change, before=facts, after=facts, weights=None, minimum=None)
+        same = msgspec.structs.replace(change, before=facts, after=facts, weights=None, minimums=())
 
         assert [] == judged_by_all([same])
 

@@ -25,7 +25,7 @@ from onnxgate.project.lock.types import Lock
 from onnxgate.project.lock.update import lock_models
 from onnxgate.project.plan import plan_models
 from onnxgate.stages import lock as lock_stage
-from onnxgate.stages.changes.content_changes import GroupVerdicts, find_minimum_release
+from onnxgate.stages.changes.content_changes import GroupVerdicts, find_minimum_releases
 from onnxgate.stages.changes.stage import (
     DetectedChanges,
     PresentModels,
@@ -165,7 +165,7 @@ def test_change_has_facts_of_both_versions(repository: Repository) -> None:
         ["x", "z"],
     )
     assert change.weights == WeightChanges(changed=1, of=1, largest=1.0, name="w")
-    assert change.minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=("1.17.0", "1.17.1", "1.17.3"))
+    assert change.minimums == (MinimumRelease(before="1.16.0", after="1.18.0", lost=("1.17.0", "1.17.1", "1.17.3")),)
     assert actual.changes == [
         Change(
             model="models/a.onnx",
@@ -194,7 +194,7 @@ def test_supported_range_of_targets(repository: Repository, target: str, lost: t
     repository.config = f'models = ["models/*.onnx"]\n[targets.server]\n{target}\n'
     repository.write("a.onnx", NET, OPSET_21)
 
-    assert only_change(repository.since()).minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=lost)
+    assert only_change(repository.since()).minimums == (MinimumRelease(before="1.16.0", after="1.18.0", lost=lost),)
 
 
 def test_targets_without_onnxruntime(repository: Repository) -> None:
@@ -202,7 +202,26 @@ def test_targets_without_onnxruntime(repository: Repository) -> None:
     repository.config = 'models = ["models/*.onnx"]\n[targets.edge]\nruntime = "openvino>=2026"\n'
     repository.write("a.onnx", NET, OPSET_21)
 
-    assert only_change(repository.since()).minimum is None
+    assert only_change(repository.since()).minimums == ()
+
+
+def test_each_engine_with_support_data_has_a_minimum_release(repository: Repository) -> None:
+    """An operator of a newer opset can need a newer release of an engine that does not limit opsets."""
+    targets = (
+        '[targets.edge]\nruntime = "openvino>=2024.5,<2026"\n[targets.other]\nruntime = "opencv-python-headless"\n'
+    )
+    repository.config = f"{CONFIG}{targets}"
+    head = '<ir_version: 8, opset_import: ["" : 20]>\n'
+    graph = "g (float[1, 2, 3] x, int64[4] s) => (float[A, B, C, D] y) {{ y = {} }}"
+    repository.write("a.onnx", graph.format("ConstantOfShape (s)"))
+    repository.commit()
+    repository.write("a.onnx", graph.format("AffineGrid (x, s)"), head)
+    server, edge = only_change(repository.since()).minimums
+
+    assert ("onnxruntime", "openvino", "2024.5.0") == (server.engine, edge.engine, edge.before)
+    assert edge.after > edge.before
+    assert edge.lost[0] == "2024.5.0"
+    assert "2026" not in edge.lost[-1]
 
 
 def test_releases_without_prediction(repository: Repository) -> None:
@@ -214,7 +233,7 @@ def test_releases_without_prediction(repository: Repository) -> None:
     repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 21, "my.domain" : 1]>\n')
     actual = repository.since()
 
-    assert [change.minimum for change in actual.subjects] == [None]
+    assert [change.minimums for change in actual.subjects] == [()]
     assert (actual.undone, actual.remarks) == (
         [],
         ["models/a.onnx: does not load on onnxruntime 1.17.0–1.17.3; there is no prediction for the version at `HEAD`"],
@@ -242,7 +261,7 @@ def test_each_target_has_its_own_providers(repository: Repository) -> None:
     actual = repository.since()
 
     lost = ("1.17.0", "1.17.1", "1.17.3", "1.18.0", "1.18.1")
-    assert only_change(actual).minimum == MinimumRelease(before="1.16.0", after="1.21.0", lost=lost)
+    assert only_change(actual).minimums == (MinimumRelease(before="1.16.0", after="1.21.0", lost=lost),)
 
 
 def test_each_target_has_its_own_extensions(repository: Repository) -> None:
@@ -256,7 +275,7 @@ def test_each_target_has_its_own_extensions(repository: Repository) -> None:
     actual = repository.since()
     (change,) = actual.subjects
 
-    assert change.minimum == MinimumRelease(before="1.16.0", after="", lost=("1.17.0", "1.17.1"))
+    assert change.minimums == (MinimumRelease(before="1.16.0", after="", lost=("1.17.0", "1.17.1")),)
     (remark,) = actual.remarks
     assert remark.startswith("models/a.onnx: the version at `HEAD` loads on onnxruntime 1.17.3–1.")
     assert remark.endswith("; there is no prediction for the current version")
@@ -266,9 +285,9 @@ def test_dropped_release_next_to_unknown_ones(repository: Repository) -> None:
     """A release without a prediction does not prevent others from being lost."""
     then = {"1.17.0": "loads", "1.18.0": "loads", "1.19.0": "loads"}
     now = {"1.17.0": "refused", "1.18.0": "unknown", "1.19.0": "loads"}
-    minimum_release = find_minimum_release((GroupVerdicts((Target(runtime="onnxruntime>=1.17"),), then, now),))
+    minimums = find_minimum_releases((GroupVerdicts((Target(runtime="onnxruntime>=1.17"),), then, now),))
 
-    assert minimum_release == MinimumRelease(before="", after="", lost=("1.17.0",))
+    assert minimums == (MinimumRelease(before="", after="", lost=("1.17.0",)),)
 
 
 @pytest.mark.parametrize("pointed", [False, True], ids=["in git", "in Git LFS"])
@@ -694,5 +713,5 @@ def test_since_the_lock(repository: Repository) -> None:
     against, _ = lock_stage.collect_evidence(project, lock, render_lock(lock), inspect_files(project.models(), lock))
     (change,) = find_changes_since_lock(against)
 
-    assert (change.from_lock, change.baseline, change.weights, change.minimum) == (True, "in the lock", None, None)
+    assert (change.from_lock, change.baseline, change.weights, change.minimums) == (True, "in the lock", None, ())
     assert ([value.name for value in change.before.inputs], change.after.path) == (["x"], "models/a.onnx")

@@ -142,6 +142,19 @@ def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
     assert open_one.what.endswith("but an extension may register this operator; the runtime stage checks this")
 
 
+def test_a_doubt_about_the_whole_model_is_noted(tmp_path: Path) -> None:
+    """A model that tract may refuse as a whole has a note instead of a prediction, without the name of a node."""
+    write(tmp_path / "m.onnx", "g (float[?, 4] x) => (float[?, 4] y) { [n] y = Relu (x) }")
+    found = gather(tmp_path, planned("0.23.9", engine="tract"))
+    (gap,) = select_subjects(found, PredictionGap)
+
+    assert [prediction.verdict for prediction in found.predictions.values()] == ["unknown"]
+    assert isinstance(gap, PredictionGap)
+    assert (gap.runtime, gap.node) == ("tract 0.23.9", "")
+    assert gap.what == "input `x` has a size with neither a value nor a name, which tract usually refuses"
+    assert gap.fix.startswith("run `onnxgate check` without `--static`")
+
+
 def test_another_provider_may_have_a_kernel(tmp_path: Path) -> None:
     """A kernel that is missing on CPU is not a refusal if another provider with unknown kernels is configured."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)

@@ -73,6 +73,15 @@ def operators(*rows: DumpedKernel | DumpedSchema) -> dict[str, Operator]:
             [kernel("Add", 7, 7, DOUBLE)],
             [OperatorChange("changed", ("Add",), ("kernel 7 with T +double -float",))],
         ),
+        (
+            [kernel("Add", 7, 12, FLOAT), kernel("Add", 13, 13, FLOAT), kernel("Add", 14, OPEN, FLOAT)],
+            [kernel("Add", 7, 12, FLOAT, HALF), kernel("Add", 13, 13, DOUBLE), kernel("Add", 14, OPEN, FLOAT, HALF)],
+            [
+                OperatorChange(
+                    "changed", ("Add",), ("kernel 7-12, 14+ with T +float16", "kernel 13 with T +double -float")
+                )
+            ],
+        ),
         ([kernel("Add", 7, 7, FLOAT), schema(7)], [schema(7)], [OperatorChange("changed", ("Add",), ("no kernel 7",))]),
         (
             [schema(7)],

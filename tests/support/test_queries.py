@@ -383,3 +383,33 @@ def test_types_that_models_cannot_have_as_inputs() -> None:
         ("1.20.0", "kernel", ""),
         ("1.22.0", "unknown", condition),
     ]
+
+
+def test_reasons_are_about_the_types_in_question() -> None:
+    """If several types are refused, the reason is not about one that the question does not fix."""
+    (operator,) = describe_operator("DequantizeLinear", domain="ai.onnx", opset=23, types={"T3": "tensor(double)"})
+
+    assert operator.versions[0].spans[-1].reason == (
+        "there is no kernel for `DequantizeLinear(23)` with `T3` = `tensor(double)`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "releases", "expected"),
+    [
+        ("Mish", ("1.17.3", "1.18.0"), {"1.17.3": 20}),
+        ("Mish", ("1.16.3", "1.17.3", "1.18.0"), {"1.16.3": 19, "1.17.3": 20}),
+        ("Mish", ("1.18.0", "1.18.1"), {}),
+        ("Gelu", ("1.16.3", "1.17.3", "1.18.0"), {"1.17.3": 20}),
+        ("ai.onnx.ml.Scaler", ("1.16.3", "1.17.3"), {"1.16.3": 3}),
+        ("ai.onnx.ml.Scaler", ("1.17.3", "1.18.0"), {}),
+    ],
+)
+def test_releases_that_do_not_accept_all_opsets_of_an_answer(
+    name: str, releases: tuple[str, ...], expected: dict[str, int]
+) -> None:
+    """Releases in question that accept only the first opsets of a version are recorded with their newest opset."""
+    domain, _, short_name = name.rpartition(".")
+    (operator,) = describe_operator(short_name, domain=domain or "ai.onnx", releases=releases)
+
+    assert expected == operator.opset_limits

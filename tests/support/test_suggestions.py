@@ -30,6 +30,7 @@ from onnxgate.support.suggestions import (
     RequiredRelease,
     SupportGapGroup,
     find_suggestions,
+    is_castable,
 )
 from tests.support.apply_suggestion import applied
 
@@ -296,3 +297,12 @@ def test_many_attributes_cost_little() -> None:
 
     assert "has no attribute `unknown0`" in refused.miss.problem
     assert max(len(it.implementation.answers) - count for it, count in zip(releases, before, strict=True)) < 50
+
+
+@pytest.mark.parametrize(
+    ("value_type", "expected"),
+    [("tensor(bfloat16)", True), ("tensor(complex64)", False), ("seq(tensor(float))", False), ("tensor(int4)", False)],
+)
+def test_types_that_all_releases_can_cast(value_type: str, expected: bool) -> None:
+    """An input of another type can replace one of these types; onnxruntime 1.18.1 does not know int4."""
+    assert expected == is_castable(value_type, 21, required(OLD_AND_NEW))

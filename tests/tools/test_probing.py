@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from packaging.version import Version
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
@@ -14,6 +16,9 @@ from harvest import probed
 from harvest.probing import probe_models
 from harvest.probing.conditions import Condition, Probe, find_conditions
 from onnx import defs
+
+from onnxgate.project.lock.index import Release
+from onnxgate.support.operators import TableSource
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -109,3 +114,41 @@ def test_texts_that_name_a_missing_operator(harvester: probed.ProbedHarvester, t
     assert probed.MISSING == harvester._classify(described, text)
     assert probed.REFUSED == harvester._classify(described, text.replace("Relu", "LeakyRelu"))
     assert probed.LOADS == harvester._classify(described, "")
+
+
+def test_optional_inputs_have_each_type() -> None:
+    """Engines may refuse a type only together with an optional input, such as float16 with the third input of Gemm."""
+    models = [model for _, model in probe_models.generate(defs.get_schema("Gemm", 13), 13)]
+    described = [probed.describe_probe(model).features for model in models]
+
+    assert any({"T=tensor(float16)", "C: given"} <= features for features in described)
+    assert any({"T=tensor(double)", "C: given"} <= features for features in described)
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [("0.22.2", {"a": 0}), ("0.23.1", {}), ("0.23.0", {})],
+    ids=["between two of its series", "the newest of its series", "the oldest of its series"],
+)
+def test_results_are_assumed_within_a_series(
+    release: str, expected: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only if an older and a newer release of the same series agree on a probe, those in between are not measured."""
+    measured = {"0.21.9": {"a": 1, "b": 1}, "0.22.1": {"a": 0, "b": 1}, "0.22.4": {"a": 0, "b": 0}, "0.23.2": {"a": 0}}
+    for name, results in measured.items():
+        source = TableSource(release=name, wheel="tract.whl", sha256="0")
+        record = probed.Record(recipe="now", source=source, engine="tract", results=results)
+        (tmp_path / f"tract-{name}.json").write_bytes(msgspec.json.encode(record))
+    monkeypatch.setattr(probed, "make_recipe", lambda: "now")
+
+    assert expected == probed.TRACT.find_assumed(tmp_path, probed.EngineRelease("tract", release))
+
+
+def test_the_ends_of_each_series_are_measured_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest and the newest release of a series are measured before those in between, which may agree with both."""
+    names = ("0.21.8", "0.21.9", "0.21.10", "0.21.11", "0.22.1", "0.23.0", "0.23.1")
+    found = [Release("tract", Version(name), "3.11", ()) for name in names]
+    monkeypatch.setattr(probed, "find_releases", lambda requirement, policy, index: found)
+    actual = [each.release for each in probed.TRACT.find(())]
+
+    assert actual == ["0.21.8", "0.21.11", "0.21.9", "0.21.10", "0.22.1", "0.23.0", "0.23.1"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,20 +110,25 @@ def _bisect(releases: Sequence[EngineRelease]) -> Iterator[EngineRelease]:
 class ProbedHarvester:
     """Harvests one engine."""
 
-    def __init__(self, engine: str, title: str, oldest: str, missing: str) -> None:
+    def __init__(self, engine: str, title: str, oldest: str, series: int, missing: str) -> None:
         self.DESCRIPTION = Description(engine, PLATFORM, HEAD.format(engine=engine, title=title))
         self._engine, self._oldest, self._missing = engine, oldest, missing
+        self._series = series  # number of parts of a release that name its series
 
     def find(self, named: Sequence[str]) -> tuple[EngineRelease, ...]:
         """Return the named releases, or all releases on the index since the oldest one, in the order of measurement.
 
-        The oldest and the newest release are measured first, then those in the middle of others.
+        Of each series, the oldest and the newest release are measured first, then those in the middle of others.
         """
         requirements = [f"{self._engine}=={release}" for release in named] or [f"{self._engine}>={self._oldest}"]
         index = UvIndex()
         found = [release for text in requirements for release in find_releases(Requirement(text), "all", index)]
-        ascending = [EngineRelease(self._engine, str(release.version)) for release in found]
-        return tuple(_bisect(ascending))
+        parts = itertools.groupby((release.version for release in found), self._find_series)
+        series = [[EngineRelease(self._engine, str(version)) for version in versions] for _, versions in parts]
+        return tuple(release for releases in series for release in _bisect(releases))
+
+    def _find_series(self, version: Version) -> tuple[int, ...]:
+        return version.release[: self._series]
 
     def recorded(self, work: Path, release: EngineRelease) -> Record | None:
         """Return the stored record of this release; None if it was measured with other probes."""
@@ -143,10 +149,14 @@ class ProbedHarvester:
         return self.store(work, release, engine_loads.load_all(spec, models), assumed)
 
     def find_assumed(self, work: Path, release: EngineRelease) -> dict[str, int]:
-        """Return the results on which the nearest measured older and newer releases agree."""
+        """Return the results on which the nearest measured older and newer releases of the same series agree.
+
+        Source: tract 0.23.0 to 0.23.7 load blocked DequantizeLinear, which 0.21.8 and 0.23.9 refuse.
+        """
         version = Version(release.release)
         paths = work.glob(f"{self._engine}-*.json")
         found = sorted(Version(path.stem.removeprefix(f"{self._engine}-")) for path in paths)
+        found = [it for it in found if self._find_series(it) == self._find_series(version)]
         measured = [
             (it, record) for it in found if (record := self.recorded(work, EngineRelease(self._engine, str(it))))
         ]
@@ -183,10 +193,11 @@ OPENVINO = ProbedHarvester(
     "openvino",
     "OpenVINO",
     "2024.5",
+    1,
     r"(?:No conversion rule found for|does not support the following ONNX) operations:"
     r"[^\n]*?[ .]{name}(?:-\d+)?(?:[,\s]|$)",
 )
-TRACT = ProbedHarvester("tract", "tract", "0.23", r"Unimplemented\({name}\)")
+TRACT = ProbedHarvester("tract", "tract", "0.21.8", 2, r"Unimplemented\({name}\)")
 
 
 @functools.cache
@@ -237,7 +248,7 @@ def _derive_table(record: Record) -> Table:
     rows = harvest.TableBuilder()
     for (operator, version), probed in groups.items():
         if any(result == LOADS for _, result in probed):
-            found = _find_conditions(probed)
+            found = _find_conditions(tuple(probed))
             constraints = rows.constraints(_list_constraints(operator, version, found))
             rows.add(operator, KernelRow(version, version, PROVIDER, constraints, 1))
             for condition in found:
@@ -250,7 +261,8 @@ def _derive_table(record: Record) -> Table:
     return rows.table(record.engine, PLATFORM, (record.source,))
 
 
-def _find_conditions(probed: Sequence[tuple[_ProbeModel, int]]) -> list[Condition]:
+@functools.cache  # most releases have the same results
+def _find_conditions(probed: tuple[tuple[_ProbeModel, int], ...]) -> list[Condition]:
     """Return the conditions on which a version of an operator is refused.
 
     Some apply only if not all inputs are constants: a node of constants is computed when the model is loaded, often

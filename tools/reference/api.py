@@ -17,7 +17,7 @@ INTRODUCTION = """\
 # Python API
 
 The module `onnxgate.api` answers from Python what `onnxgate check`, `matrix` and `support` answer in a terminal.
-[Ask from Python](../guides/python.md) shows examples.
+[Use onnxgate from Python](../guides/python.md) shows examples.
 
 The functions print nothing, start no process and do not use the config or the cache. Importing the module loads neither
 `onnx` nor NumPy. All names on this page are [stable](../stability.md)."""

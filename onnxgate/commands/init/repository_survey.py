@@ -33,9 +33,11 @@ REQUIREMENTS_GLOBS = ("requirements*.txt", "requirements/*.txt")
 UNREAD_SUFFIXES = frozenset(
     {".cfg", ".csproj", ".gradle", ".json", ".kts", ".sh", ".toml", ".txt", ".xml", ".yaml", ".yml"}
 )
-"""Suffixes of files that may declare ONNX Runtime in a form that is not read, such as `pixi.toml`."""
+"""Suffixes of files that may declare an engine in a form that is not read, such as `pixi.toml`."""
 MAX_UNREAD_FILES, MAX_UNREAD_BYTES = 1000, 1_000_000
-"""Maximum number and size of the files that are searched for the name of ONNX Runtime."""
+"""Maximum number and size of the files that are searched for the name of an engine."""
+_ENGINE_NAME = re.compile(r"\b(?:onnxruntime\b(?!-extensions)|openvino\b|tract[-_]onnx\b)", re.IGNORECASE)
+"""Name of an engine, or of a crate that contains it."""
 MAX_ATTRIBUTE_CHECKS = 100
 """Maximum number of models for which git attributes are read."""
 
@@ -54,7 +56,7 @@ class RepositorySurvey:
     uses_lfs: bool = False
     exports: tuple[ExportScript, ...] = ()
     deployments: Deployments = field(default=Deployments())
-    mentions: tuple[str, ...] = ()  # if nothing is deployed: files that mention ONNX Runtime but are not read
+    mentions: tuple[str, ...] = ()  # if nothing is deployed: files that mention an engine but are not read
     requires: tuple[str, ...] = ()  # the repository's requirements of torch and onnxscript
     requirements: str = ""  # the file that contains them
     parent_config: str = ""  # a config in a folder above, which also applies to these models
@@ -175,7 +177,7 @@ def _list_repository(folder: Path, root: Path | None) -> list[str]:
 
 
 def _find_mentions(folder: Path, root: Path | None) -> Iterator[str]:
-    """Yield the files that mention ONNX Runtime and may declare it, but have no reader."""
+    """Yield the files that mention an engine and may declare it, but have no reader."""
     candidates = [
         path
         for path in map(PurePosixPath, _list_repository(folder, root))
@@ -187,7 +189,7 @@ def _find_mentions(folder: Path, root: Path | None) -> Iterator[str]:
     for path in candidates[:MAX_UNREAD_FILES]:
         with contextlib.suppress(UnreadableFileError, OSError):
             is_small = (folder / path).stat().st_size <= MAX_UNREAD_BYTES
-            if is_small and re.search(r"\bonnxruntime\b(?!-extensions)", read_text(folder / path), re.IGNORECASE):
+            if is_small and _ENGINE_NAME.search(read_text(folder / path)):
                 yield path.as_posix()
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+import msgspec
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from onnxgate.commands.files_without_config import make_request
-from onnxgate.commands.init.dependencies.declarations import NPM_PACKAGES
+from onnxgate.commands.init.dependencies.declarations import NPM_PACKAGES, PYTHON_ENGINES
 from onnxgate.commands.init.deployed_runtimes import DeployedRuntime
 from onnxgate.commands.matrix_prediction import predict_matrix
 from onnxgate.core.errors import ConfigError, OnnxgateError
@@ -26,6 +28,7 @@ from onnxgate.project.engines import ONNXRUNTIME
 from onnxgate.project.lock.index import UvIndex
 from onnxgate.project.lock.releases import find_releases, minor_of
 from onnxgate.support import limits
+from onnxgate.support.matching.kernels import WEB_ENGINE
 
 SUGGESTED_MINORS = 4
 """Number of minor releases in the target for a repository that does not declare a runtime."""
@@ -71,11 +74,47 @@ Predictions = Sequence[MatrixModel]
 """The prediction for each readable model on every release that has support data."""
 
 
-def predict_models(folder: Path, models: Sequence[str], jobs: int) -> Predictions:
-    """Predict which releases can load the models, based on their versions, operators, types and kernels."""
+def predict_models(
+    folder: Path, models: Sequence[str], jobs: int, engines: Iterable[str] = (ONNXRUNTIME,)
+) -> Predictions:
+    """Predict which releases of engines can load the models, based on their versions, operators, types and kernels."""
     if not models:
         return ()
-    return predict_matrix(pipeline.run(make_request([Path(model) for model in models], None, folder, jobs)))
+    paths = [Path(model) for model in models]
+    requests = [make_request(paths, engine, folder, jobs) for engine in engines if _has_table(engine)]
+    by_engine = [predict_matrix(pipeline.run(request)) for request in requests]
+    return [
+        msgspec.structs.replace(same[0], runtimes=tuple(entry for model in same for entry in model.runtimes))
+        for same in zip(*by_engine, strict=True)
+    ]
+
+
+def list_engines(deployed: Iterable[DeployedRuntime], requirements: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the engines of deployed packages and of requirements; ONNX Runtime if there are none."""
+    engines = [*map(find_checked_engine, deployed), *map(_find_engine, requirements)]
+    return tuple(dict.fromkeys(engines)) or (ONNXRUNTIME,)
+
+
+def find_checked_engine(runtime: DeployedRuntime) -> str:
+    """Return the engine of the target for a deployed package."""
+    return runtime.package if runtime.package in PYTHON_ENGINES else ONNXRUNTIME
+
+
+def _find_engine(requirement: str) -> str:
+    return canonicalize_name(Requirement(requirement).name)
+
+
+def _has_range(requirement: str) -> bool:
+    return bool(Requirement(requirement).specifier)
+
+
+def _has_table(engine: str) -> bool:
+    return engine in limits.list_table_engines()
+
+
+def _list_releases(engine: str) -> list[str]:
+    """Return the releases that have support data, the oldest first."""
+    return [*limits.load_limit_table(engine).releases]
 
 
 def suggest_targets(
@@ -95,7 +134,7 @@ def suggest_targets(
     for runtime in deployed:
         by_requirement.setdefault(_checked_requirement(runtime), []).append(runtime)
     if not by_requirement:
-        return [_suggest_newest(predictions, index, pointers)]
+        return [_suggest_newest(ONNXRUNTIME, predictions, index, pointers)]
     targets: list[SuggestedTarget] = []
     names = _name_targets([runtimes[0] for runtimes in by_requirement.values()])
     for name, (requirement, runtimes) in zip(names, by_requirement.items(), strict=True):
@@ -125,8 +164,8 @@ def _add_prediction(
 
     predictions = [model for model in predictions if applies_to(model.path)]
     pointers = [pointer for pointer in pointers if applies_to(pointer)]
-    if not target.runtime:
-        newest = _suggest_newest(predictions, index, pointers)
+    if not _has_range(target.runtime):
+        newest = _suggest_newest(_find_engine(target.runtime), predictions, index, pointers)
         return replace(target, runtime=newest.runtime, comments=(*target.comments, *newest.comments))
     prediction = describe_prediction(target.runtime, predictions, index, pointers)
     return replace(target, comments=(*target.comments, *prediction))
@@ -165,24 +204,26 @@ def assign_targets(targets: Sequence[SuggestedTarget], models: Sequence[str]) ->
 
 
 def _checked_requirement(runtime: DeployedRuntime) -> str:
-    """Return the requirement that a target for a deployed package must check; "" if any release may be deployed."""
-    is_other = runtime.package != ONNXRUNTIME or runtime.is_conda
-    if is_other and runtime.pin and _lacks_release(runtime.pin):
+    """Return the requirement of a target for a deployed package; it has no range if any release may be deployed."""
+    engine = find_checked_engine(runtime)
+    is_other = runtime.package != engine or runtime.is_conda
+    if is_other and runtime.pin and _lacks_release(engine, runtime.pin):
         minor = Version(runtime.pin).release[:2]
-        return f"{ONNXRUNTIME}=={'.'.join(map(str, minor))}.*"
-    return f"{ONNXRUNTIME}{runtime.specifier}" if runtime.specifier else ""
+        return f"{engine}=={'.'.join(map(str, minor))}.*"
+    return f"{engine}{runtime.specifier}"
 
 
-def _lacks_release(pin: str) -> bool:
+def _lacks_release(engine: str, pin: str) -> bool:
     """Return whether releases with the same minor version as `pin` are known for the pip package, but not `pin`."""
-    known = list(map(Version, limits.load_limit_table().releases))
+    known = list(map(Version, _list_releases(engine)))
     return Version(pin) not in known and Version(pin).release[:2] in {release.release[:2] for release in known}
 
 
 def _name_targets(runtimes: Sequence[DeployedRuntime]) -> list[str]:
-    """Return a distinct target name for each runtime. A single runtime is named `cpu`."""
+    """Return a distinct target name for each runtime. A single one is named `cpu`, unless it is of another engine."""
     if len(runtimes) == 1:
-        return ["cpu"]
+        engine = find_checked_engine(runtimes[0])
+        return ["cpu" if engine == ONNXRUNTIME else engine]
     candidates = [_candidate_names(runtime) for runtime in runtimes]
     count = Counter(name for names in candidates for name in dict.fromkeys(names))
     used: list[str] = []
@@ -198,7 +239,7 @@ def _candidate_names(runtime: DeployedRuntime) -> tuple[str, ...]:
     file = PurePosixPath(runtime.file)
     folders = [name for name in file.parts[:-1] if name not in ("..", "requirements", "docker")]
     stem = re.sub(r"(?i)(docker|container)file", "docker", file.name if runtime.is_installed_directly else file.stem)
-    if runtime.package in NPM_PACKAGES:
+    if runtime.package in NPM_PACKAGES or find_checked_engine(runtime) != ONNXRUNTIME:
         stem = runtime.package.removeprefix(f"{ONNXRUNTIME}-")
         short = stem
     else:
@@ -215,11 +256,12 @@ def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]
     They also name the package that is checked, if it is not the deployed one.
     """
     places = [f"{it.file}:{it.line} (`{it.declaration}`)" for it in runtimes]
-    without_version = "" if requirement else " without a version"
+    engine, has_range = _find_engine(requirement), _has_range(requirement)
+    without_version = "" if has_range else " without a version"
     lines = [f"Declared{without_version} in {join_phrases(places, MAX_NAMED)}."]
     if all(it.is_for_development for it in runtimes):
         lines.append(f"{DEVELOPMENT_PHRASE}.")
-    others = {it.package: f"`{it.package}`" for it in runtimes if it.package != ONNXRUNTIME}
+    others = {it.package: f"`{it.package}`" for it in runtimes if it.package != engine}
     if any(it.is_conda for it in runtimes):
         others["conda"] = "the conda package"
     if others:
@@ -227,9 +269,11 @@ def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]
         replaced = any(it.pin and it.pin not in requirement for it in runtimes)
         same = " of the same minor release" if replaced else " of the same release"
         if not all(it.pin for it in runtimes):  # another package has other patch releases in the same range
-            same = " in the same range" if requirement else ""
+            same = " in the same range" if has_range else ""
         names = join_phrases(list(others.values()))
-        lines.append(f"Checked with the {package} package `{ONNXRUNTIME}`{same}, not with {names}.")
+        lines.append(f"Checked with the {package} package `{engine}`{same}, not with {names}.")
+    if has_range and (web := next((it for it in runtimes if it.package == WEB_ENGINE), None)):
+        lines.append(f'To check `{WEB_ENGINE}` itself with Node.js, set `runtime = "{web.requirement}"`.')
     return tuple(lines)
 
 
@@ -237,27 +281,26 @@ def describe_prediction(
     requirement: str, predictions: Predictions, index: UvIndex | None = None, pointers: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Describe which releases in the range can load the models, and which have no prediction."""
-    parsed = Requirement(requirement)
-    if parsed.name != ONNXRUNTIME:
+    engine, specifier = _find_engine(requirement), Requirement(requirement).specifier
+    if not _has_table(engine):
         return ()
-    releases = _newest_patches(parsed.specifier)
-    runtimes = [f"{ONNXRUNTIME} {release}" for release in releases]
+    runtimes = [f"{engine} {release}" for release in _newest_patches(engine, specifier)]
     if not runtimes:
         return (f"{NO_DATA_PHRASE} `{requirement}`.",)
     sentences = []
-    refused = _group_models(runtimes, predictions, "refused")
-    unknown = _group_models(runtimes, predictions, "unknown")
+    refused = _group_models(engine, runtimes, predictions, "refused")
+    unknown = _group_models(engine, runtimes, predictions, "unknown")
     problems = [
         f"{_name_models(models)} {REFUSED_PHRASES[len(models) > 1]} {where}" for where, models in refused.items()
     ]
     if predictions and not refused and not unknown:
         verb = "loads" if len(predictions) == 1 else "load"
-        (where,) = _group_models(runtimes, predictions, "loads")
+        (where,) = _group_models(engine, runtimes, predictions, "loads")
         problems = [f"{_name_models([model.path for model in predictions])} {verb} on {where}"]
     if problems:
         gaps = (
-            _find_older_releases(parsed.specifier, index),
-            _find_newer_releases(parsed.specifier, index),
+            _find_older_releases(engine, specifier, index),
+            _find_newer_releases(engine, specifier, index),
         )
         ending = f" (no prediction for {' or for '.join(filter(None, gaps))})" if any(gaps) else ""
         more = "; …" if len(problems) > MAX_NAMED else ""
@@ -273,9 +316,9 @@ def describe_prediction(
     return tuple(sentences)
 
 
-def _group_models(runtimes: Sequence[str], predictions: Predictions, state: str) -> dict[str, list[str]]:
+def _group_models(engine: str, runtimes: Sequence[str], predictions: Predictions, state: str) -> dict[str, list[str]]:
     """Return the models that are in a state on some of the runtimes, grouped by the names of these runtimes."""
-    known = [f"{ONNXRUNTIME} {release}" for release in _newest_patches(SpecifierSet())]
+    known = [f"{engine} {release}" for release in _newest_patches(engine, SpecifierSet())]
     known = sorted({*known, *runtimes}, key=lambda name: Version(name.partition(" ")[2]))
     groups: dict[str, list[str]] = {}
     for model in predictions:
@@ -293,30 +336,30 @@ def _name_models(models: Sequence[str]) -> str:
     return join_phrases([f"`{model}`" for model in models])
 
 
-def _find_newer_releases(specifier: SpecifierSet, index: UvIndex | None) -> str:
+def _find_newer_releases(engine: str, specifier: SpecifierSet, index: UvIndex | None) -> str:
     """Return the releases in a range that are newer than the support data, such as `1.32.0`; "" if there are none."""
-    newest = Version([*limits.load_limit_table().releases][-1])
+    newest = Version(_list_releases(engine)[-1])
     later = ((newest.major, newest.minor + 1), (newest.major, newest.minor + 100), (newest.major + 1, 0))
     if not any(specifier.contains(_join(minor)) for minor in later):
         return ""
-    return _name_releases(f">{newest},{specifier}", index, f"releases newer than {newest}")
+    return _name_releases(engine, f">{newest},{specifier}", index, f"releases newer than {newest}")
 
 
-def _find_older_releases(specifier: SpecifierSet, index: UvIndex | None) -> str:
+def _find_older_releases(engine: str, specifier: SpecifierSet, index: UvIndex | None) -> str:
     """Return the releases in a range that are older than the support data, such as `1.7.0`; "" if there are none."""
-    oldest = Version(next(iter(limits.load_limit_table().releases)))
+    oldest = Version(_list_releases(engine)[0])
     earlier = (f"{oldest.major}.{minor}.{patch}" for minor in range(oldest.minor) for patch in range(MAX_PATCHES))
     if not any(specifier.contains(release) for release in earlier):
         return ""
     limit = f"{oldest.major}.{oldest.minor}"  # another patch of the oldest minor release may not be the selected one
-    return _name_releases(f"<{limit},{specifier}", index, f"releases older than {limit}")
+    return _name_releases(engine, f"<{limit},{specifier}", index, f"releases older than {limit}")
 
 
-def _name_releases(specifier: str, index: UvIndex | None, default: str) -> str:
+def _name_releases(engine: str, specifier: str, index: UvIndex | None, default: str) -> str:
     """Return the newest patch of each minor release in a range of the index; `default` if it is not available."""
     if index is not None:
         try:
-            releases = find_releases(Requirement(f"{ONNXRUNTIME}{specifier}"), "minors", index)
+            releases = find_releases(Requirement(f"{engine}{specifier}"), "minors", index)
             return join_phrases([str(release.version) for release in releases], MAX_NAMED)
         except ConfigError:  # the index has no such release
             return ""
@@ -325,9 +368,9 @@ def _name_releases(specifier: str, index: UvIndex | None, default: str) -> str:
     return default
 
 
-def _newest_patches(specifier: SpecifierSet) -> list[str]:
+def _newest_patches(engine: str, specifier: SpecifierSet) -> list[str]:
     """Return the newest patch of each minor release in the range that has support data."""
-    fitting = [release for release in limits.load_limit_table().releases if specifier.contains(release)]
+    fitting = [release for release in _list_releases(engine) if specifier.contains(release)]
     return list({Version(release).release[:2]: release for release in fitting}.values())
 
 
@@ -338,29 +381,30 @@ def find_uncovered_runtimes(deployed: Sequence[DeployedRuntime], targets: Sequen
 
 
 def _is_covered(runtime: DeployedRuntime, targets: Sequence[Requirement]) -> bool:
-    checked = _checked_requirement(runtime)
-    specifier = Requirement(checked).specifier if checked else SpecifierSet()
-    releases = [runtime.pin] if runtime.pin and runtime.pin in checked else _newest_patches(specifier)
-    ranges = [target.specifier for target in targets if target.name in (ONNXRUNTIME, runtime.package)]
-    return not checked or all(any(allowed.contains(release) for allowed in ranges) for release in releases)
+    engine, specifier = find_checked_engine(runtime), Requirement(_checked_requirement(runtime)).specifier
+    releases = [runtime.pin] if runtime.pin and runtime.pin in str(specifier) else _newest_patches(engine, specifier)
+    ranges = [target.specifier for target in targets if target.name in (engine, runtime.package)]
+    return not specifier or all(any(allowed.contains(release) for allowed in ranges) for release in releases)
 
 
 def has_many_minors(requirement: str) -> bool:
     """Return whether the range contains so many minor releases that checking all of them would take long."""
-    parsed = Requirement(requirement)
-    return parsed.name == ONNXRUNTIME and len(_newest_patches(parsed.specifier)) > MANY_MINORS
+    engine = _find_engine(requirement)
+    return _has_table(engine) and len(_newest_patches(engine, Requirement(requirement).specifier)) > MANY_MINORS
 
 
-def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: Sequence[str] = ()) -> SuggestedTarget:
+def _suggest_newest(
+    engine: str, predictions: Predictions, index: UvIndex | None, pointers: Sequence[str] = ()
+) -> SuggestedTarget:
     """Suggest a target with the newest minor releases, or with fewer releases if a model loads only on some of them."""
-    minors, is_current = _find_newest_minors(index)
+    minors, is_current = _find_newest_minors(engine, index)
     oldest, newest = minors[0], minors[-1]
     end = str(newest[0] + 1) if is_current else _join((newest[0], newest[1] + 1))
-    requirement = f"{ONNXRUNTIME}>={_join(oldest)},<{end}"
+    requirement = f"{engine}>={_join(oldest)},<{end}"
     reason = ""
-    first = _first_accepted_release(predictions)
+    first = _first_accepted_release(engine, predictions)
     if first and Version(first).release[:2] > oldest:
-        requirement = f"{ONNXRUNTIME}>={first},<{end}"
+        requirement = f"{engine}>={first},<{end}"
         minors = [minor for minor in minors if minor >= Version(first).release[:2]]
         reason = ". Older releases do not load all models"
     described = f"The newest {len(minors)} minor releases" if len(minors) > 1 else "The newest minor release"
@@ -373,14 +417,14 @@ def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: S
     return SuggestedTarget("cpu", requirement, (f"{described}{reason}.", *prediction))
 
 
-def _find_newest_minors(index: UvIndex | None) -> tuple[list[tuple[int, int]], bool]:
+def _find_newest_minors(engine: str, index: UvIndex | None) -> tuple[list[tuple[int, int]], bool]:
     """Return the newest minor releases in ascending order, and whether the package index provided them."""
-    known = sorted({Version(release).release[:2] for release in limits.load_limit_table().releases})
+    known = sorted({Version(release).release[:2] for release in _list_releases(engine)})
     found = [(minor[0], minor[1]) for minor in known]
     if index is not None:
-        for since in (found[-SUGGESTED_MINORS], found[0]):  # an index may lag behind, and then has older ones only
+        for since in (found[-SUGGESTED_MINORS:][0], found[0]):  # an index may lag behind, and then has older ones only
             try:
-                releases = find_releases(Requirement(f"{ONNXRUNTIME}>={_join(since)}"), "minors", index)
+                releases = find_releases(Requirement(f"{engine}>={_join(since)}"), "minors", index)
             except ConfigError:
                 continue
             except OnnxgateError:  # `onnxgate lock` reports that the index is not available
@@ -395,12 +439,12 @@ def _join(minor: tuple[int, int]) -> str:
     return f"{minor[0]}.{minor[1]}"
 
 
-def _first_accepted_release(predictions: Predictions) -> str:
+def _first_accepted_release(engine: str, predictions: Predictions) -> str:
     """Return the first release from which no model is predicted to fail; "" if a model fails on the newest release."""
     refused = {entry.runtime for model in predictions for entry in model.runtimes if entry.state == "refused"}
     first = ""
-    for release in reversed(limits.load_limit_table().releases):
-        if f"{ONNXRUNTIME} {release}" in refused:
+    for release in reversed(_list_releases(engine)):
+        if f"{engine} {release}" in refused:
             break
         first = release
     return first if predictions else ""

@@ -21,8 +21,9 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
     A model uses operators from a domain that the baseline does not use.
 
     ## Why it matters
-    Only ONNX Runtime implements `com.microsoft`; other domains require a custom operator library. Optimized models use
-    `com.microsoft.nchwc` and run only on machines with a similar CPU. For `ai.onnx.ml`, this is a warning.
+    ONNX Runtime implements `com.microsoft`, and OpenVINO and tract implement some of its operators; other domains
+    require a custom operator library. Optimized models use `com.microsoft.nchwc` and run only on machines with a
+    similar CPU. For `ai.onnx.ml`, this is a warning.
 
     ## What to do
     - Export without these operators, and commit the original model instead of the optimized one.

@@ -12,7 +12,9 @@ from onnxgate.support.matching.operations import (
     AttributeAddition,
     AttributeRemoval,
     DomainImport,
+    FeatureChange,
     FunctionExpansion,
+    NodeChange,
     OperatorReplacement,
     OpsetChange,
     Suggestion,
@@ -24,6 +26,17 @@ _FIXES: Mapping[str, Advice] = {
     "float8 fusion": "set `session.disable_quant_qdq` to `1` in the session options, so that nodes are not fused"
 }
 """What a support gap is about (`SupportGap.about`) -> its fix, whatever rule reports it."""
+
+_CHANGES: Mapping[str, str] = {
+    "value": "use another value of {name}",
+    "given": "set the input {name} of {operator}",
+    "set": "set the attribute {name}",
+    "rank": "declare the shape of the input {name} of {operator}",
+    "unused": "do not use the output {name} of {operator}",
+    "omitted": "remove the input {name} of {operator} if the result stays the same",
+    "unset": "remove {name} if the result stays the same",
+}
+"""Kind of `FeatureChange` -> the change in words."""
 
 
 def create_refusal_hits(
@@ -79,7 +92,18 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             return f"import version {version} of domain `{domain}` in {scope}"
         case AttributeAddition(attributes):
             return " and ".join(f"set attribute `{name}` ({kind})" for name, kind in attributes)
+        case NodeChange(changes):
+            return join_phrases([*_describe_changes(changes, subject.operator)])
         case AttributeRemoval(attribute):
             if subject.operator in RECURRENT_OPERATORS and attribute == "layout":
                 return "remove `layout`, and transpose inputs and outputs so that the time axis comes first"
             return f"remove `{attribute}` if the result stays the same"
+
+
+def _describe_changes(changes: Sequence[FeatureChange], operator: str) -> Iterator[str]:
+    if constant := [f"`{change.name}`" for change in changes if change.kind == "constant"]:
+        inputs, constants = ("input", "a constant") if len(constant) == 1 else ("inputs", "constants")
+        yield f"make the {inputs} {join_phrases(constant)} of `{operator}` {constants}"
+    for change in changes:
+        if change.kind != "constant":
+            yield _CHANGES[change.kind].format(name=f"`{change.name}`", operator=f"`{operator}`")

@@ -18,10 +18,12 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
 
     ## Why it matters
     Loading fails, for example with `Unrecognized attribute: num_outputs for operator Split`. Either the opset does not
-    define the attribute, or the kernel does not implement its value, such as `layout = 1` of `LSTM`.
+    define the attribute, or the kernel does not implement its value, such as `layout = 1` of `LSTM`. OpenVINO and tract
+    also refuse some inputs that are not constant, such as `axes` of `Unsqueeze`.
 
     ## What to do
     - Correct the constant if the finding is about one, because other releases also fail, or
+    - make the input a constant if the finding names one that is not, for example with a fixed size in the export, or
     - remove the attribute if it has its default value, or
     - export at an opset that defines the attribute, or
     - use other operators.
@@ -31,5 +33,6 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
         "constants": correct_constant(subject.operator),
         "divisor": correct_constant(subject.operator),
     }
-    fix = fixes.get(subject.about, "export the model with the attributes and inputs that the imported opset defines")
+    default_fix = f"export the model with attributes and inputs that {subject.ways.required}, or with other operators"
+    fix = fixes.get(subject.about, default_fix)
     yield from create_refusal_hits(subject, "attribute-unsupported", fix, causes=OPSET_RULES)

@@ -16,7 +16,8 @@ def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
     A runtime has no kernel for the types or version of an operator.
 
     ## Why it matters
-    Loading fails with `Could not find an implementation for …`, although the model is valid ONNX.
+    Loading fails although the model is valid ONNX. ONNX Runtime reports `Could not find an implementation for …`, and
+    OpenVINO and tract a type that they do not support.
 
     ## What to do
     Apply the fix shown in the finding. Usually, this is a different opset, a cast to a supported type, or a newer

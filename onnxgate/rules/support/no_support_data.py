@@ -19,8 +19,9 @@ def no_support_data(subject: PredictionGap) -> Iterator[Hit]:
     the runtimes for which there is no prediction (`not predicted: onnxruntime 1.99.0`); the exit status is still 0.
 
     onnxgate contains data about the IR versions and opsets of ONNX Runtime since 1.8.0 and its kernels since 1.16.0.
-    For newer releases and custom builds, the runtime stage collects this data and caches it. Some other engines have
-    data about their releases, too; for extensions and engines without data, there are no predictions.
+    For newer releases and custom builds, the runtime stage collects this data and caches it. onnxgate also contains
+    data about releases of ONNX Runtime Web, OpenVINO and tract; for extensions and other engines, there are no
+    predictions.
 
     ## What to do
     - Update onnxgate, or

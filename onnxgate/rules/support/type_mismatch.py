@@ -26,5 +26,7 @@ def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
     """
     default_fix = "cast the input to a type that the operator supports"
     if not subject.operator:
-        default_fix = "change its type to `tensor(float)`, and cast it in the model"
+        default_fix = f"export the model with inputs and outputs of types that {subject.ways.required}"
+        if subject.is_castable:
+            default_fix = "change its type to `tensor(float)`, and cast it in the model"
     yield from create_refusal_hits(subject, "type-mismatch", default_fix, causes=OPSET_RULES)

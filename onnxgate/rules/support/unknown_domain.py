@@ -8,6 +8,7 @@ from onnxgate.core.advice import Action, ConfigEdit
 from onnxgate.core.findings import Hit, Level
 from onnxgate.core.text import join_quoted
 from onnxgate.evidence.support import RefusedOperation
+from onnxgate.project.engines import has_providers, parse_engine
 from onnxgate.rules.definition import rule
 from onnxgate.rules.support._refusals import create_refusal_hits
 
@@ -29,5 +30,7 @@ def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
     fix = "add the package that registers the operator to the target's `extensions`"
     if subject.extensions:
         fix = f"add a package that registers the operator next to {join_quoted(subject.extensions)} in `extensions`"
-    default_fix = ConfigEdit(fix, essential=True), Action("export the model without the operator")
+    export = Action("export the model without the operator")
+    can_extend = has_providers(parse_engine(subject.runtime))
+    default_fix = (ConfigEdit(fix, essential=True), export) if can_extend else (export,)
     yield from create_refusal_hits(subject, "unknown-domain", default_fix)

@@ -16,7 +16,8 @@ def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     A model uses an operator that a runtime does not have at the imported opset.
 
     ## Why it matters
-    Loading fails with `No Op registered for Gelu with domain_version of 18`.
+    Loading fails. ONNX Runtime reports `No Op registered for Gelu with domain_version of 18`, OpenVINO reports `No
+    conversion rule found for operations: Bernoulli-22`, and tract reports `Unimplemented(Bernoulli)`.
 
     ## What to do
     - Export at an opset that has the operator, or

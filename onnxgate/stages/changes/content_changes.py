@@ -10,12 +10,14 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from onnxgate.core.findings import runtime_sort_key
 from onnxgate.core.process_pool import CallFailure, describe_failure
 from onnxgate.evidence.lock import MinimumRelease
 from onnxgate.model.diff.result import WeightChanges
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import classify_layouts, list_content_files
 from onnxgate.project.config.schema import Target
+from onnxgate.project.engines import ENGINES
 from onnxgate.project.git.revisions import MissingAtRevisionError
 from onnxgate.stages.changes.file_comparison import (
     BaseFiles,
@@ -26,7 +28,7 @@ from onnxgate.stages.changes.file_comparison import (
     compare_files,
 )
 from onnxgate.stages.changes.revision_models import RevisionModels
-from onnxgate.stages.support import GPU_ENGINE
+from onnxgate.stages.support import find_table_engine
 from onnxgate.support import limits, operators
 from onnxgate.support.limits import find_support_span
 from onnxgate.support.matching.operations import LoadVerdict
@@ -37,10 +39,10 @@ class ContentChange:
     """Comparison of a model's content with its baseline, including parts that could not be compared."""
 
     weights: WeightChanges | None = None
-    minimum: MinimumRelease | None = None
-    # Required releases that refuse the current model, but may have loaded the baseline.
+    minimums: tuple[MinimumRelease, ...] = ()
+    # Required runtimes that refuse the current model, but may have loaded the baseline.
     may_be_lost: tuple[str, ...] = ()
-    # Required releases that loaded the baseline, without a prediction for the current model.
+    # Required runtimes that loaded the baseline, without a prediction for the current model.
     may_be_refused: tuple[str, ...] = ()
     incomplete: MissingAtRevisionError | None = None  # why the comparison is incomplete
     failure: tuple[str, str] | None = None  # reason and hint if only the facts were compared
@@ -60,14 +62,14 @@ class PresentModel:
 def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, now: PresentModel) -> ContentChange:
     """Compare a model with its baseline. The old file is fetched only if operators or version fields differ."""
     groups = _group_targets(now.targets)
-    old: Sequence[LoadVerdicts] = [predict_from_facts(before)] * len(groups)
-    new: Sequence[LoadVerdicts] = [predict_from_facts(now.facts)] * len(groups)
+    conditions = tuple(map(_load_conditions, groups))
+    old: Sequence[LoadVerdicts] = [predict_from_facts(before, it.engine) for it in conditions]
+    new: Sequence[LoadVerdicts] = [predict_from_facts(now.facts, it.engine) for it in conditions]
     weights: WeightChanges | None = None
     failure: tuple[str, str] | None = None
     if now.missing:
         incomplete: MissingAtRevisionError | None = MissingAtRevisionError(now.missing[0], hint=now.missing[1])
     else:
-        conditions = tuple(map(_load_conditions, groups))
         answer, incomplete = _compare_files(baseline, path, before, now, conditions)
         if isinstance(answer, CallFailure):
             failure = describe_failure(answer, "comparing the model with its baseline")
@@ -78,9 +80,9 @@ def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, no
     views = tuple(map(GroupVerdicts, groups, old, new)) if failure is None else ()
     return ContentChange(
         weights,
-        find_minimum_release(views),
-        _select_releases(views, "unknown", "refused"),
-        _select_releases(views, "loads", "unknown"),
+        find_minimum_releases(views),
+        _select_runtimes(views, "unknown", "refused"),
+        _select_runtimes(views, "loads", "unknown"),
         incomplete,
         failure,
         baseline.is_from_lock(path),
@@ -150,25 +152,31 @@ def _load_requirements(facts: ModelFacts) -> tuple[object, ...]:
 
 
 def _group_targets(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
-    """Group the ONNX Runtime targets by providers and extensions, since these affect whether a model loads."""
-    family = (limits.load_limit_table().engine, GPU_ENGINE)
-    groups: dict[tuple[frozenset[str], frozenset[str]], list[Target]] = {}
+    """Group the targets by engine, providers and extensions. Those of engines without a support table are left out."""
+    groups: dict[tuple[str, frozenset[str], frozenset[str]], list[Target]] = {}
     for target in targets:
-        if canonicalize_name(Requirement(target.runtime).name) in family:
-            groups.setdefault((frozenset(target.providers), frozenset(target.extensions)), []).append(target)
-    return tuple(map(tuple, groups.values()))
+        if engine := _find_engine(target):
+            key = (engine, frozenset(target.providers), frozenset(target.extensions))
+            groups.setdefault(key, []).append(target)
+    return tuple(tuple(group) for _, group in sorted(groups.items(), key=lambda item: ENGINES.index(item[0][0])))
+
+
+def _find_engine(target: Target) -> str:
+    """Return the engine whose support table lists the releases of a target; "" if there is none."""
+    return find_table_engine(canonicalize_name(Requirement(target.runtime).name))
 
 
 def _load_conditions(targets: Sequence[Target]) -> LoadConditions:
     return LoadConditions(
+        _find_engine(targets[0]),
         tuple(dict.fromkeys(provider for target in targets for provider in target.providers)),
         tuple(dict.fromkeys(extension for target in targets for extension in target.extensions)),
     )
 
 
-def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
+def predict_from_facts(facts: ModelFacts, engine: str) -> LoadVerdicts:
     """Predict from the facts alone, without the file. The verdict for each release is "refused" or "unknown"."""
-    releases = {release: limits.get_limits(release) for release in operators.list_known_releases()}
+    releases = {release: limits.get_limits(release, engine) for release in operators.list_known_releases(engine)}
     return {
         release: "unknown"
         if limit and limits.accepts_versions(limit, facts.ir_version, facts.needed_opsets)
@@ -179,11 +187,16 @@ def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdicts:
-    """Verdicts of releases for the old and the current model, for targets with the same providers and extensions."""
+    """Verdicts of releases for the old and the current model, for targets with the same conditions."""
 
     targets: Sequence[Target]
     before: LoadVerdicts
     now: LoadVerdicts
+
+    @property
+    def engine(self) -> str:
+        """The engine of the releases."""
+        return _find_engine(self.targets[0])
 
     def select_required(self, before: LoadVerdict, now: LoadVerdict) -> set[str]:
         """Return the releases with these verdicts in the supported range of a target without a custom build."""
@@ -196,23 +209,30 @@ class GroupVerdicts:
         }
 
 
-def find_minimum_release(views: Sequence[GroupVerdicts]) -> MinimumRelease | None:
-    """Return the minimum release of the old and of the current model, and the releases that no longer load it.
+def find_minimum_releases(views: Sequence[GroupVerdicts]) -> tuple[MinimumRelease, ...]:
+    """Return the minimum release of each engine for the old and the current model, and releases that no longer load it.
 
-    Both minimum releases are "" if some verdicts are unknown. The result is None if there is no change.
+    Both minimum releases are "" if some verdicts are unknown. Engines without a change are left out.
     """
+    engines = dict.fromkeys(view.engine for view in views)
+    minimums = (_find_minimum_release(engine, [view for view in views if view.engine == engine]) for engine in engines)
+    return tuple(minimum for minimum in minimums if minimum.lost or minimum.before != minimum.after)
+
+
+def _find_minimum_release(engine: str, views: Sequence[GroupVerdicts]) -> MinimumRelease:
     complete = next((view for view in views if "unknown" not in (*view.before.values(), *view.now.values())), None)
-    minimum = MinimumRelease(
+    return MinimumRelease(
+        engine=engine,
         before=_first_loading_release(complete.before) if complete is not None else "",
         after=_first_loading_release(complete.now) if complete is not None else "",
-        lost=_select_releases(views, "loads", "refused"),
+        lost=tuple(name.partition(" ")[2] for name in _select_runtimes(views, "loads", "refused")),
     )
-    return minimum if minimum.lost or minimum.before != minimum.after else None
 
 
-def _select_releases(views: Sequence[GroupVerdicts], before: LoadVerdict, now: LoadVerdict) -> tuple[str, ...]:
-    releases = set[str]().union(*(view.select_required(before, now) for view in views))
-    return tuple(release for release in operators.list_known_releases() if release in releases)
+def _select_runtimes(views: Sequence[GroupVerdicts], before: LoadVerdict, now: LoadVerdict) -> tuple[str, ...]:
+    """Return the names of required runtimes with these verdicts, such as `onnxruntime 1.17.0`."""
+    selected = {f"{view.engine} {release}" for view in views for release in view.select_required(before, now)}
+    return tuple(sorted(selected, key=runtime_sort_key))
 
 
 def _first_loading_release(verdicts: LoadVerdicts) -> str:

@@ -24,7 +24,7 @@ from onnxgate.model.reading.view import ModelView
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.support import look_up_runtime, restrict_to_known
-from onnxgate.support import limits, operators
+from onnxgate.support import operators
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import LoadVerdict, TypedModel
 from onnxgate.support.matching.type_inference import infer_model_types
@@ -97,8 +97,9 @@ def read_present(named: NamedFile) -> FactsReading:
 
 
 class LoadConditions(msgspec.Struct, frozen=True):
-    """Providers and extensions of a target; they may allow a release to load more models."""
+    """Engine of a target, and its providers and extensions, which may allow a release to load more models."""
 
+    engine: str  # that has a support table
     providers: tuple[str, ...]
     extensions: tuple[str, ...]
 
@@ -164,13 +165,15 @@ def predict_from_operators(view: ModelView, conditions: Sequence[LoadConditions]
     if not conditions:
         return ()
     model = infer_model_types(view)
-    releases = operators.list_known_releases()
-    return tuple({release: _predict_release(model, release, it) for release in releases} for it in conditions)
+    return tuple(
+        {release: _predict_release(model, release, it) for release in operators.list_known_releases(it.engine)}
+        for it in conditions
+    )
 
 
 def _predict_release(model: TypedModel, release: str, conditions: LoadConditions) -> LoadVerdict:
     planned = PlannedRuntime(
-        runtime=LockedRuntime(engine=limits.load_limit_table().engine, release=release),
+        runtime=LockedRuntime(engine=conditions.engine, release=release),
         targets=(),
         levels=(),
         providers=conditions.providers,

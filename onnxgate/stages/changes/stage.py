@@ -12,7 +12,7 @@ from onnxgate.core.files import sha256_of, temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Place, Stage, name_runtimes
 from onnxgate.core.process_pool import CallFailure
 from onnxgate.core.report import Change
-from onnxgate.evidence.lock import ModelChange, ModelLockComparison
+from onnxgate.evidence.lock import MinimumRelease, ModelChange, ModelLockComparison
 from onnxgate.model.diff.result import WeightChanges
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.file_format import read_pointer
@@ -35,7 +35,7 @@ from onnxgate.stages.changes.revision_models import (
     find_removed_models,
     find_renamed_models,
 )
-from onnxgate.support import limits, operators
+from onnxgate.support import operators
 
 NOT_IN_GIT = "the file is not tracked by git; only its lock entry is available"
 FETCH_HINT = "fetch the missing files (`git fetch`, `git lfs fetch`), or select another baseline with `--against`"
@@ -218,7 +218,7 @@ class _RevisionComparison:
             baseline=self._at,
             against=_select_again(self.baseline.revision),
             weights=content.weights,
-            minimum=content.minimum,
+            minimums=content.minimums,
         )
         self.detected.subjects.append(change)
         self._add_change(planned, at, describe_change(change))
@@ -232,14 +232,14 @@ class _RevisionComparison:
             parts = f"weights and supported releases could not be compared with the version {at}"
             self.add_incomplete(path, f"{parts}: {reason}", hint)
         if content.may_be_lost:
-            lost = name_releases(content.may_be_lost)
+            lost = _name_known(content.may_be_lost)
             if incomplete is not None:
                 reason = f"does not load on {lost}; it is unknown whether the version {at} loads: {incomplete.reason}"
                 self.add_incomplete(path, reason, incomplete.hint)
             else:
                 remarks.append(f"{path}: does not load on {lost}; there is no prediction for the version {at}")
         if content.may_be_refused:
-            refused = name_releases(content.may_be_refused)
+            refused = _name_known(content.may_be_refused)
             remarks.append(
                 f"{path}: the version {at} loads on {refused}; there is no prediction for the current version"
             )
@@ -289,27 +289,30 @@ def describe_change(change: ModelChange) -> tuple[str, ...]:
     size: tuple[str, ...] = ()
     if abs(now - before) > MIN_SIZE_CHANGE * before and _format_size(now) != _format_size(before):
         size = (f"size changed from {_format_size(before)} to {_format_size(now)}",)
-    releases, minimum, engine = [], change.minimum, limits.load_limit_table().engine
-    if minimum is not None and minimum.before != minimum.after:
+    releases = [phrase for minimum in change.minimums for phrase in _describe_minimum(minimum)]
+    return (*releases, *differences, *weights, *size)
+
+
+def _describe_minimum(minimum: MinimumRelease) -> Iterator[str]:
+    engine = minimum.engine
+    if minimum.before != minimum.after:
         now_on = (
             f"now loads on {engine} {minimum.after} and newer"
             if minimum.after
             else f"no longer loads on any known {engine} release"
         )
         earlier = f"{minimum.before} and newer" if minimum.before else "on no known release"
-        releases.append(f"{now_on} (previously {earlier})")
-    if minimum is not None and minimum.lost:
-        releases.append(f"no longer loads on {name_releases(minimum.lost)}, which a target requires")
-    return (*releases, *differences, *weights, *size)
+        yield f"{now_on} (previously {earlier})"
+    if minimum.lost:
+        lost = _name_known([f"{engine} {release}" for release in minimum.lost])
+        yield f"no longer loads on {lost}, which a target requires"
 
 
-def name_releases(releases: Sequence[str]) -> str:
-    """Name ONNX Runtime releases, such as `onnxruntime 1.17.0–1.17.3`."""
-    engine = limits.load_limit_table().engine
-    return name_runtimes(
-        (f"{engine} {release}" for release in releases),
-        [f"{engine} {release}" for release in operators.list_known_releases()],
-    )
+def _name_known(runtimes: Sequence[str]) -> str:
+    """Name runtimes that have support data, such as `onnxruntime 1.17.0–1.17.3`."""
+    engines = {runtime.partition(" ")[0] for runtime in runtimes}
+    known = [f"{engine} {release}" for engine in engines for release in operators.list_known_releases(engine)]
+    return name_runtimes(runtimes, known)
 
 
 def _describe_weights(weights: WeightChanges) -> Iterator[str]:

@@ -213,12 +213,13 @@ CONTRIB_BODIES = {
     """,
     "com.microsoft.FastGelu(1)": """
         <domain: "com.microsoft", opset_import: ["" : 13]> FastGelu (X) => (Y) {
-            C = Mul (X, X)
-            D = Mul (C, X)
-            E = Add (X, D)
+            B = Identity (X)
+            C = Mul (B, B)
+            D = Mul (C, B)
+            E = Add (B, D)
             T = Tanh (E)
-            H = Mul (X, T)
-            Y = Add (H, X)
+            H = Mul (B, T)
+            Y = Add (H, B)
         }
     """,
     "com.microsoft.Gelu(1)": """

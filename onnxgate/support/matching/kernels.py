@@ -17,10 +17,12 @@ from msgspec.structs import replace
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits, accepts_ir_version
-from onnxgate.support.matching.attribute_restrictions import is_release_within
+from onnxgate.support.matching.float16_casts import iterate_redundant_casts, select_border_nodes, widen_operation
 from onnxgate.support.matching.function_bodies import expand_function
+from onnxgate.support.matching.model_doubts import find_doubt
 from onnxgate.support.matching.node_checks import find_constrained_type, find_schema_violation
 from onnxgate.support.matching.operations import (
+    Neighbor,
     NodeProblem,
     Operation,
     Prediction,
@@ -31,7 +33,7 @@ from onnxgate.support.matching.operations import (
     get_unknown_source,
     get_unknown_type,
 )
-from onnxgate.support.matching.probed import match_probed_node, match_probed_operation
+from onnxgate.support.matching.probed import calls_functions, match_probed_node, match_probed_operation
 from onnxgate.support.matching.restrictions import (
     LOCALE_OPERATORS,
     eliminates,
@@ -60,7 +62,6 @@ _BY_CAST, _FOLDED, _CONVERTED = Implemented("cast"), Implemented("folded"), Impl
 Match = Implemented | SupportGap | str
 """How a release implements an operation, a support gap, or the reason why this is unknown."""
 
-FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
 CPU_PROVIDER = "CPUExecutionProvider"
 WEB_ENGINE = "onnxruntime-web"
 """A build of ONNX Runtime to WebAssembly. It accepts any locale, because its C library has no locales.
@@ -68,9 +69,6 @@ WEB_ENGINE = "onnxruntime-web"
 Source: StringNormalizer with existing and invented locales, loaded on 1.20.1, 1.24.3 and 1.30.0.
 """
 _MAX_BODY_DEPTH = 16
-_LAST_WITH_WIDENED_CASTS = "1.30.0"
-"""Last release that does not change the attribute `to` of a cast if it replaces float16 by float."""
-FIRST_CAST_OPSET = 6
 
 
 def match_operation(
@@ -143,7 +141,8 @@ class _Matcher:
             if isinstance(inside, SupportGap) and None in answers:
                 return _explain_unknown_types(operation)
             return inside or _BY_FUNCTION
-        answers += _match_with_float_casts(kernels, schema, operation)
+        widened = widen_operation(operation, schema)
+        answers += [_accepts_types(kernel, schema, widened) for kernel in kernels] if widened is not None else ()
         if True in answers:
             return self._restrict(operation, schema) or _BY_CAST
         is_fixed_shape = operation.domain == DEFAULT_DOMAIN and operation.name == "Shape" and operation.static
@@ -178,83 +177,31 @@ class _Matcher:
                 return replace(answer, rule="missing-kernel", problem=problem, about=about)
             if isinstance(answer, str):
                 result = result or answer
-        if self._widens_redundant_cast(expanded, depth):
+        if self._providers == {CPU_PROVIDER} and any(
+            all(self._is_widened(neighbor, depth + 1) for neighbor in neighbors)
+            for neighbors in iterate_redundant_casts(operation, expanded, self._on.release)
+        ):
             problem = f"`{name}` has no kernel for its types, and its function body casts float16 to float16"
             return SupportGap("missing-kernel", problem, "fails to replace float16 in this body", "redundant cast")
         return result
 
-    def _widens_redundant_cast(self, body: Sequence[TypedNode], depth: int) -> bool:
-        """Return whether a function body has a cast of float16 to itself that the release replaces by an invalid cast.
-
-        If no neighbor of a node has a kernel for float16, the CPU provider replaces float16 by float at the node, too.
-        The attribute of the cast keeps naming float16, so the model does not load.
-        Source: Attention of float16 with 6 types of masks and 8 combinations of attributes, loaded on 15 releases from
-        1.23.0 to 1.32.0; 36 other operators, most of which have function bodies, on 7 releases from 1.16.3 to 1.30.0.
-        """
-        if self._providers != {CPU_PROVIDER} or not is_release_within(self._on.release, "", _LAST_WITH_WIDENED_CASTS):
-            return False
-        makers = {output: node for node in body for output in node.proto.output}
-        for node in body:
-            operation = node.operation
-            if operation.name != "Cast" or not operation.inputs == operation.outputs == (FLOAT16,):
-                continue
-            users = [user for user in body if node.proto.output[0] in _list_data_inputs(user.proto)]
-            maker = makers.get(node.proto.input[0])
-            if not users or maker is None:  # it is an output or input of the body, with unknown neighbors
-                continue
-            if all(self._is_widened(near.operation, depth + 1) for near in (maker, *users)):
-                return True
-        return False
-
-    def _is_widened(self, operation: Operation, depth: int) -> bool:
-        """Return whether float16 is replaced by float at a node, or at all nodes of its function body."""
+    def _is_widened(self, neighbor: Neighbor, depth: int) -> bool:
+        """Return whether float16 is replaced by float where a node, or a node of its function body, has the value."""
+        if not neighbor.outputs and not neighbor.inputs:
+            return True  # it uses only the type of the value
+        operation = neighbor.operation
         answer = self.answer(operation, depth)
+        if operation.traits.is_eliminated:
+            return False  # some releases remove it, so that others become neighbors
         if answer != _BY_FUNCTION:
             return answer == _BY_CAST
         operator = self._on.operator(operation.domain, operation.name)
         schema = operator.schema(operation.version) if operator else None
-        body = expand_function(operation, schema, self._on) if schema and depth < _MAX_BODY_DEPTH else None
-        return isinstance(body, tuple) and all(
-            self._is_widened(node.operation, depth + 1)
-            for node in body
-            if FLOAT16 in (*node.operation.inputs, *node.operation.outputs)
-        )
-
-
-def _list_data_inputs(node: NodeProto) -> list[str]:
-    """Return the inputs of a node, except the second one of CastLike, of which only the type is used."""
-    return list(node.input[:1] if node.op_type == "CastLike" else node.input)
-
-
-_WITH_TYPED_ATTRIBUTES = frozenset({"TreeEnsemble"})
-"""Operators with tensors as attributes, whose types would not match an input that was cast to float.
-
-Source: TreeEnsemble(5) of float16, loaded on ONNX Runtime 1.21.0 to 1.32.0.
-"""
-
-
-def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> list[bool | None]:
-    """Return for each kernel whether it accepts the operation's types after float16 is replaced by float.
-
-    ONNX Runtime inserts casts to float if an input is float16. The result is empty if it does not.
-    Source: ONNX Runtime 1.16 to 1.31. It does not insert casts for nodes with subgraphs or sequences, nor before
-    opset 6, in which Cast has a different attribute.
-    """
-    graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
-    if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < FIRST_CAST_OPSET:
-        return []
-    if operation.name in _WITH_TYPED_ATTRIBUTES:
-        return []
-    if any(output and "float16" in output and not output.startswith("tensor(") for output in operation.outputs):
-        return []
-    inputs, outputs = (
-        tuple(FLOAT if value_type == FLOAT16 else value_type for value_type in types)
-        for types in (operation.inputs, operation.outputs)
-    )
-    widened = msgspec.structs.replace(operation, inputs=inputs, outputs=outputs)
-    if find_schema_violation(widened, schema):
-        return []
-    return [_accepts_types(kernel, schema, widened) for kernel in kernels]
+        if schema is None or depth >= _MAX_BODY_DEPTH:
+            return False
+        body = expand_function(operation, schema, self._on)
+        near = select_border_nodes(body, schema, neighbor) if isinstance(body, tuple) else []
+        return bool(near) and all(self._is_widened(node, depth + 1) for node in near)
 
 
 def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
@@ -365,6 +312,7 @@ def predict(
         ),
         found=tuple(problems),
         refused_interface=tuple(value for value in prepared.interface if value.type in limits.refused_interface_types),
+        doubt=find_doubt(prepared, implementation) if implementation is not None else "",
     )
 
 
@@ -409,7 +357,7 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
     """
     operation = node.operation
     if implementation.is_probed:
-        return node.calls
+        return node.calls and calls_functions(implementation)
     if not node.calls or operation.domain in _CLOSED_DOMAINS:
         return False
     operator = implementation.operator(operation.domain, operation.name)

@@ -154,3 +154,45 @@ def _describe_integers(name: str, value: AttributeProto) -> Iterator[str]:
     half = len(numbers) // 2
     if "pads" in name and len(numbers) % 2 == 0 and list(numbers[:half]) != list(numbers[half:]):
         yield f"{name}: uneven"
+
+
+_STATE_PHRASES = {
+    "dynamic": "{} that is not constant",
+    "constant": "constant {}",
+    "omitted": "no {}",
+    "unset": "no {}",
+    "rank unknown": "{} of unknown rank",
+    "symbolic": "{} with sizes that are not fixed",
+    "static": "{} of fixed shape",
+    "empty": "empty {}",
+    "not empty": "{} that is not empty",
+    "one element": "{} with one element",
+    "elements": "{} with several elements",
+    "used": "output {}",
+    "unused": "unused output {}",
+    "zero": "{} = `0`",
+    "nonzero": "{} other than `0`",
+    "positive": "{} greater than `0`",
+    "negative": "negative {}",
+    "all 0": "only `0` in {}",
+    "all 1": "only `1` in {}",
+    "not all equal to 0 or 1": "other values than `0` or `1` in {}",
+    "uneven": "different values at the start and end in {}",
+}
+"""State of an input, output or attribute -> the feature in words."""
+
+
+def word_feature(feature: str) -> str:
+    """Return a feature in words: "`mode` = `cubic`", "`axes` that is not constant"."""
+    name, separator, value = feature.partition("=")
+    if separator:
+        return f"`{name}` = `{value}`"
+    name, _, state = feature.partition(": ")
+    kind, _, value = state.partition(" ")
+    if kind == "has":
+        return f"`{value}` in `{name}`"
+    if kind == "rank" and value.isdigit():
+        return f"`{name}` of rank {value}"
+    if kind.isdigit():
+        return f"`{name}` of length {state}"
+    return _STATE_PHRASES.get(state, "{}").format(f"`{name}`")

@@ -62,11 +62,22 @@ class NodeTraits(msgspec.Struct, frozen=True):
     divides_by_zero: Literal["", "constants", "input"] = ""
     # Div or Mod of integers by such a constant, or by one that callers can replace ("zero"), or by another value
     divisor: Literal["", "zero", "unknown"] = ""
+    # CastLike of float16 to itself: what makes its input and takes its output; () if this is unknown
+    neighbors: tuple[Neighbor, ...] = ()
+    has_functions: bool = False  # such a CastLike is in a model with local functions
 
     @property
     def concerns_neighbors(self) -> bool:
         """Return whether a release refuses the node only next to certain other nodes."""
-        return self.is_transposed or bool(self.as_scalar) or bool(self.float8_fusion)
+        return self.is_transposed or bool(self.as_scalar or self.float8_fusion or self.neighbors)
+
+
+class Neighbor(msgspec.Struct, frozen=True):
+    """A node that makes a value of another node, or takes it."""
+
+    operation: Operation
+    outputs: tuple[int, ...]  # indexes of the value among the outputs, () if the node takes it
+    inputs: tuple[int, ...] = ()  # indexes of the value among the inputs of which the data is used
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -195,7 +206,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
     opsets_too_new: tuple[str, ...]  # domains
     found: tuple[NodeProblem, ...]
     refused_interface: tuple[InterfaceValue, ...] = ()  # inputs and outputs with types that the release refuses
-    is_doubtful: bool = False  # the file has a fault because of which the release may refuse it
+    doubt: str = ""  # why the release may refuse the model as a whole
 
     @property
     def refused(self) -> RefusedOperations:
@@ -209,7 +220,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
         is_refused = self.ir_too_new or self.opsets_too_new or self.refused_interface
         if is_refused or any(problem.miss for problem in self.found):
             return "refused"
-        return "unknown" if self.found or self.is_doubtful else "loads"
+        return "unknown" if self.found or self.doubt else "loads"
 
 
 class OpsetChange(msgspec.Struct, frozen=True):
@@ -262,6 +273,22 @@ class DomainImport(msgspec.Struct, frozen=True):
     version: int
 
 
+ChangeKind = Literal["constant", "value", "given", "set", "rank", "unused", "omitted", "unset"]
+
+
+class FeatureChange(msgspec.Struct, frozen=True):
+    """A change to one input, output or attribute of a node."""
+
+    kind: ChangeKind
+    name: str  # of the input, output or attribute in the schema
+
+
+class NodeChange(msgspec.Struct, frozen=True):
+    """Suggestion to change inputs, outputs or attributes of the node. All of the changes are necessary."""
+
+    changes: tuple[FeatureChange, ...]
+
+
 Suggestion = (
     OpsetChange
     | TypeCast
@@ -270,4 +297,5 @@ Suggestion = (
     | OperatorReplacement
     | FunctionExpansion
     | DomainImport
+    | NodeChange
 )

@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from onnxgate.core.text import join_quoted
-from onnxgate.support.matching.node_features import describe_node, describe_operation
+from onnxgate.core.text import join_phrases, join_quoted
+from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.support.matching.node_features import describe_node, describe_operation, word_feature
 from onnxgate.support.matching.operations import Operation, SupportGap, TypedNode
 from onnxgate.support.operators import Implementation, Operator, Schema, find_newest_schema
 
@@ -20,7 +21,7 @@ MatchResult = SupportGap | str | None
 DEFINED_DOMAINS = ("ai.onnx", "com.microsoft", "org.openvinotoolkit")
 """Beginnings of domains that may contain operators which no probe covers. Engines refuse those of other domains."""
 
-CONSTANT = "inputs: constant"
+CONSTANT, NOT_CONSTANT = "inputs: constant", "inputs: not constant"
 
 
 def match_probed_node(node: TypedNode, implementation: Implementation) -> MatchResult:
@@ -28,12 +29,29 @@ def match_probed_node(node: TypedNode, implementation: Implementation) -> MatchR
 
     Nodes in the node's subgraphs or in the function that it calls are not checked.
     """
-    if node.calls:
+    if node.calls and calls_functions(implementation):
         return node.unread or None
     if not any(node.is_used(name) for name in node.proto.output if name):
         return None  # Source: tract 0.23.9 ignores unknown operators whose outputs no node takes
-    schema, features = _describe(node)
+    if node.calls:
+        return _match_uncalled(node.operation, implementation)
+    schema, features = describe_features(node)
     return _match(node.operation, schema, features, implementation)
+
+
+def calls_functions(implementation: Implementation) -> bool:
+    """Return whether an engine calls local functions of models.
+
+    Source: models with local functions on tract 0.21.8, 0.22.4 and 0.23.9, which take each call for an operator.
+    """
+    return implementation.engine != "tract"
+
+
+def _match_uncalled(call: Operation, implementation: Implementation) -> MatchResult:
+    """Return what happens to a call that the engine takes for an operator, whatever the domain of the function is."""
+    if implementation.operator(DEFAULT_DOMAIN, call.name) is not None:
+        return f"the engine may run its own operator `{call.name}` instead of the local function `{call.label}`"
+    return SupportGap("unknown-operator", f"`{call.label}` is a local function", "does not call local functions")
 
 
 def match_probed_operation(operation: Operation, implementation: Implementation) -> MatchResult:
@@ -43,8 +61,14 @@ def match_probed_operation(operation: Operation, implementation: Implementation)
     return _match(operation, schema, features, implementation)
 
 
+def match_features(operation: Operation, features: frozenset[str], implementation: Implementation) -> MatchResult:
+    """Return why a release rejects a node with these features, or why this is unknown; None if it accepts the node."""
+    return _match(operation, _find_schema(operation), features, implementation)
+
+
 @functools.lru_cache(maxsize=2**12)
-def _describe(node: TypedNode) -> tuple[Schema | None, frozenset[str]]:
+def describe_features(node: TypedNode) -> tuple[Schema | None, frozenset[str]]:
+    """Return the schema of a node's operator, None if it is unknown, and the node's features that conditions name."""
     schema = _find_schema(node.operation)
     return schema, describe_node(node, schema) if schema is not None else frozenset()
 
@@ -80,8 +104,8 @@ def _decide(
             wrong = [it for it in kernel.constraints if _is_refused(it, kernel.constraints[it], features)]
             if wrong:
                 found = sorted(feature for feature in features if feature.partition("=")[0] in wrong)
-                accepted = [f"`{it}` as {join_quoted(sorted(kernel.constraints[it]))}" for it in wrong]
-                problem = f"`{name}` is refused with {_list_features(found)}"
+                accepted = [f"`{it}` as {_list_types(kernel.constraints[it], found)}" for it in wrong]
+                problem = f"`{name}` is refused with {join_phrases(list(map(word_feature, found)))}"
                 return SupportGap("missing-kernel", problem, f"accepts {'; '.join(accepted)}", " ".join(found))
     return None
 
@@ -91,27 +115,22 @@ def _is_refused(parameter: str, types: frozenset[str], features: Iterable[str]) 
     return any(feature.startswith(prefix) and feature.removeprefix(prefix) not in types for feature in features)
 
 
+def _list_types(types: Iterable[str], refused: Iterable[str]) -> str:
+    """Return the accepted types in words, without sequences and optionals if only tensors are refused."""
+    listed = sorted(types)
+    if all("=tensor(" in feature for feature in refused):
+        listed = [it for it in listed if it.startswith("tensor(")] or listed
+    return join_quoted(listed)
+
+
 def _explain(name: str, features: frozenset[str], operator: Operator) -> SupportGap:
     if not features:
         versions = sorted({str(kernel.start) for kernel in operator.kernels}, key=int)
         detail = f"implements versions {', '.join(versions)}" if versions else ""
         return SupportGap("unknown-operator", f"`{name}` is not implemented", detail)
     ordered = sorted(features)
-    problem = f"`{name}` is refused with {_list_features(ordered)}"
+    # That an input is not constant goes without saying: otherwise, the node is computed when the model is loaded.
+    words = [word_feature(feature) for feature in ordered if feature != NOT_CONSTANT]
+    with_features = f" with {join_phrases(sorted(words, key=lambda text: text.startswith('no ')))}"
+    problem = f"`{name}` is refused{with_features if words else ' unless all inputs are constant'}"
     return SupportGap("attribute-unsupported", problem, about=" ".join(ordered))
-
-
-def _list_features(features: Iterable[str]) -> str:
-    return " and ".join(map(_word_feature, features))
-
-
-def _word_feature(feature: str) -> str:
-    """Return a feature in words: "`mode` = `cubic`", "`axes` that is not constant"."""
-    name, separator, value = feature.partition("=")
-    if separator:
-        return f"`{name}` = `{value}`"
-    name, _, state = feature.partition(": ")
-    if name == "inputs":
-        return "inputs that are not all constant" if state == "not constant" else "only constant inputs"
-    words = {"dynamic": "that is not constant", "constant": "that is constant"}
-    return f"`{name}` {words.get(state, f'of {state}' if state.startswith('rank') else state)}"

@@ -10,12 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
 from onnxgate.model.local_functions import explain_unfollowed_calls
 from onnxgate.model.reading.omitted_data import find_omitted_list, list_companion_tensors, shorten_companions
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.reduced_models import function_key
+from onnxgate.support.matching.float16_casts import is_redundant_cast, make_neighbor
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.node_traits import DESCRIBED, NO_TRAITS, TraitReader, find_scalar_squeezes
 from onnxgate.support.matching.operations import (
@@ -300,32 +302,53 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         self, graph: GraphView, typed: GraphProto, scope: ValueTypes, outer: TraitReader | None = None
     ) -> Iterator[TypedNode]:
         """Yield the nodes of a graph with their types; each contains the nodes of its subgraphs or called function."""
-        opset, type_of, spell = self.imports.get(DEFAULT_DOMAIN, 0), scope.type_of, scope.spell
-        versions = {domain: version or _OPSET_ZERO for domain, version in self.imports.items()}
+        type_of = scope.type_of
         traits = TraitReader(graph, scope, self.scalar_squeezes, is_in_function=bool(self.within), outer=outer)
         source = traits.find_source
+        describe = functools.partial(self._describe, scope, traits)
         for index, node in enumerate(graph.nodes):
-            domain, name, _ = node.operator
-            operation = _make_operation(
-                domain,
-                name,
-                (versions.get(domain, 0), opset),
-                (tuple(map(spell, node.inputs)), _spell_constant(node) or tuple(map(spell, node.outputs))),
-                _read_attributes(node) if node.attributes else (),
-                name == "Shape" and _has_static_shape(node, scope),
-                traits.read(node) if name in DESCRIBED else NO_TRAITS,
-            )
+            operation = describe(node)
+            if is_redundant_cast(operation):
+                neighbors = tuple(
+                    make_neighbor(describe(near), near.inputs, near.outputs, name)
+                    for near, name in traits.find_neighbors(node)
+                )
+                has_functions = bool(self.functions or self.within)
+                operation = replace(operation, traits=NodeTraits(neighbors=neighbors, has_functions=has_functions))
             if node.operator in self.functions:
                 inner = self._called(node, self.functions[node.operator], scope)
                 unread = "" if inner is not None else self.calls.unread or _TOO_MANY_CALLS
                 yield TypedNode(
-                    operation, node.name, node.proto, inner or (), True, self.within, type_of, unread, source
+                    operation,
+                    node.name,
+                    node.proto,
+                    inner or (),
+                    True,
+                    self.within,
+                    type_of,
+                    unread,
+                    source,
+                    traits.has_use,
                 )
             else:
                 inside = tuple(self._inside(node, typed.node[index], scope, traits)) if node.graphs else ()
                 yield TypedNode(
                     operation, node.name, node.proto, inside, False, self.within, type_of, "", source, traits.has_use
                 )
+
+    def _describe(self, scope: ValueTypes, traits: TraitReader, node: NodeView) -> Operation:
+        """Return the operation of a node, without its neighbors."""
+        domain, name, _ = node.operator
+        spell, version = scope.spell, self.imports.get(domain)
+        return _make_operation(
+            domain,
+            name,
+            (0 if version is None else version or _OPSET_ZERO, self.imports.get(DEFAULT_DOMAIN, 0)),
+            (tuple(map(spell, node.inputs)), _spell_constant(node) or tuple(map(spell, node.outputs))),
+            _read_attributes(node) if node.attributes else (),
+            name == "Shape" and _has_static_shape(node, scope),
+            traits.read(node) if name in DESCRIBED else NO_TRAITS,
+        )
 
     def _inside(
         self, node: NodeView, typed_node: NodeProto, scope: ValueTypes, traits: TraitReader

@@ -76,6 +76,8 @@ def read_packages(folder: Path, name: str, text: str) -> list[str]:
         ("Dockerfile", "RUN conda install -y onnxruntime=1.17", ["onnxruntime==1.17.*:1"]),
         ("Dockerfile", "RUN mamba install conda-forge::onnxruntime=1.17.1", ["onnxruntime==1.17.1:1"]),
         ("prod-requirements.txt", "onnxruntime==1.18.1", ["onnxruntime==1.18.1:1"]),
+        ("Dockerfile", "RUN pip install openvino==2025.1.0 tract", ["openvino==2025.1.0:1", "tract:1"]),
+        ("requirements.txt", "openvino>=2025.1\ntract==0.23.9\n", ["openvino>=2025.1:1", "tract==0.23.9:2"]),
         ("Dockerfile", "RUN npm i onnxruntime-node@1.20.1", ["onnxruntime-node==1.20.1:1"]),
         ("Dockerfile", "RUN pip install onnxruntime==${V:-1.19.2}", ["onnxruntime==1.19.2:1"]),
         ("Dockerfile", "COPY onnxruntime-1.18.1.whl /x\nRUN pip install -r requirements.txt", []),

@@ -11,15 +11,20 @@ from packaging.version import Version
 from onnxgate.commands.init import targets
 from onnxgate.commands.init.deployed_runtimes import DeployedRuntime
 from onnxgate.commands.init.targets import (
+    SUGGESTED_MINORS,
     assign_targets,
     describe_prediction,
     find_uncovered_runtimes,
     has_many_minors,
+    list_engines,
     predict_models,
     suggest_targets,
 )
+from onnxgate.core.errors import ConfigError
+from onnxgate.project.engines import is_satisfied
 from onnxgate.project.lock.index import UvIndex
 from onnxgate.support import limits
+from tests.harness.models import parse, write
 from tests.harness.repositories.deploying import save_model
 
 NO_KERNEL = """
@@ -85,6 +90,8 @@ def test_one_target_for_each_deployment() -> None:
             ["requirements-cpu", "requirements-gpu"],
         ),
         ([("onnxruntime", "a/api/uv.lock"), ("onnxruntime", "b/api/uv.lock")], ["a-api", "b-api"]),
+        ([("openvino", "requirements.txt"), ("tract", "requirements.txt")], ["openvino", "tract"]),
+        ([("openvino", "requirements.txt"), ("openvino", "edge/requirements.txt")], ["openvino", "edge-openvino"]),
         ([("onnxruntime", "pyproject.toml"), ("onnxruntime", "pyproject.toml")], ["pyproject", "pyproject-2"]),
     ],
 )
@@ -127,6 +134,50 @@ def test_a_package_of_conda_is_checked_with_that_of_pip() -> None:
     )
 
 
+def test_the_web_package_can_be_checked_itself() -> None:
+    """The pip package is the default because it needs no Node.js."""
+    (target,) = suggest_targets([deployed("onnxruntime-web", ">=1.20,<2", "package.json")], (), None)
+
+    assert "onnxruntime>=1.20,<2" == target.runtime
+    assert (
+        'To check `onnxruntime-web` itself with Node.js, set `runtime = "onnxruntime-web>=1.20,<2"`.' in target.comments
+    )
+
+
+def test_other_engines_are_targets_of_their_own(tmp_path: Path) -> None:
+    """The target is the deployed engine, and its releases are predicted."""
+    text = "g (float[N] x, int64[1] a) => (float[M, K] y) { y = Unsqueeze (x, a) }"
+    write(tmp_path / "m.onnx", parse(text, '<ir_version: 8, opset_import: ["" : 18]>\n'))
+    declared = [deployed("openvino", "==2025.1.0"), deployed("onnxruntime", "==1.18.1")]
+    engines = list_engines(declared)
+    targets = suggest_targets(declared, predict_models(tmp_path, ["m.onnx"], 1, engines), None)
+
+    assert ("openvino", "onnxruntime") == engines
+    assert ["openvino==2025.1.0", "onnxruntime==1.18.1"] == [target.runtime for target in targets]
+    assert [
+        "Prediction: `m.onnx` does not load on openvino 2025.1.0.",
+        "Prediction: `m.onnx` loads on onnxruntime 1.18.1.",
+    ] == [target.comments[-1] for target in targets]
+    assert targets[0].name == "openvino"
+
+
+@pytest.mark.parametrize(("engine", "minors"), [("openvino", SUGGESTED_MINORS), ("tract", 1)])
+def test_newest_releases_of_other_engines(engine: str, minors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a version, the target has the newest minor releases; an engine can have fewer than the usual number."""
+
+    def find_none(*_: object) -> object:
+        raise ConfigError("no such release")
+
+    monkeypatch.setattr(targets, "find_releases", find_none)
+    (target,) = suggest_targets([deployed(engine, "")], (), UvIndex(offline=True))
+    releases = [*limits.load_limit_table(engine).releases]
+
+    assert engine == target.name
+    assert f"Declared without a version in requirements.txt:1 (`{engine}`)." == target.comments[0]
+    assert minors <= len({release.split(".")[1] for release in releases if is_satisfied(target.runtime, release)})
+    assert is_satisfied(target.runtime, releases[-1])
+
+
 def test_a_development_dependency_is_noted() -> None:
     """If nothing else is declared, a note explains where the target comes from."""
     (target,) = suggest_targets([deployed("onnxruntime", "==1.18.1", "requirements-dev.txt")], (), None)
@@ -142,7 +193,8 @@ def test_many_minors() -> None:
     assert target.comments == ("Declared in requirements.txt:1 (`onnxruntime>=1.16`).",)
     assert has_many_minors(target.runtime)
     assert not has_many_minors("onnxruntime>=1.16,<1.20")
-    assert not has_many_minors("openvino")
+    assert has_many_minors("openvino>=2024.5")
+    assert not has_many_minors("opencv-python-headless")
 
 
 @pytest.mark.parametrize("declared", [[], [deployed("onnxruntime", "")]])

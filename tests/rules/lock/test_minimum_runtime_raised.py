@@ -41,11 +41,34 @@ FACTS = ModelFacts("m.onnx", "", 1, 8, {}, "", (), (), {}, ())
                 "1.10.0, 1.11.0, 1.12.0, 1.13.0, 1.14.0, 1.15.0 and 2 more, which the targets require"
             ],
         ),
+        (
+            MinimumRelease(engine="openvino", before="2024.6.0", after="2025.1.0", lost=("2024.6.0",)),
+            [
+                "error: is predicted to need openvino 2025.1.0; it needed 2024.6.0 at `main`; no longer loads on "
+                "2024.6.0, which the targets require"
+            ],
+        ),
     ],
 )
 def test_minimum(minimum: MinimumRelease | None, expected: list[str]) -> None:
     """Only the loss of a required release is an error."""
-    change = ModelChange(before=FACTS, after=FACTS, place=Place("m.onnx"), baseline="at `main`", minimum=minimum)
+    minimums = () if minimum is None else (minimum,)
+    change = ModelChange(before=FACTS, after=FACTS, place=Place("m.onnx"), baseline="at `main`", minimums=minimums)
     hits = minimum_runtime_raised.judge(change)
 
     assert expected == [f"{(hit.level or Level.ERROR).value}: {hit.message}" for hit in hits]
+
+
+def test_engines_have_findings_of_their_own() -> None:
+    """Their identities and fixes differ: OpenVINO does not limit opsets."""
+    minimums = tuple(
+        MinimumRelease(engine=engine, before="1.1.0", after="1.2.0", lost=("1.1.0",))
+        for engine in ("onnxruntime", "onnxruntime-web", "openvino")
+    )
+    change = ModelChange(before=FACTS, after=FACTS, place=Place("m.onnx"), baseline="at `main`", minimums=minimums)
+    hits = [*minimum_runtime_raised.judge(change)]
+
+    assert ["1.1.0", "onnxruntime-web 1.1.0", "openvino 1.1.0"] == [hit.identity for hit in hits]
+    opset, operators = "export at the previous opset and IR version, ", "export with the previous operators, "
+    assert [True, True, False] == [str(hit.fix).startswith(opset) for hit in hits]
+    assert str(hits[2].fix).startswith(f"{operators}or raise the target to >=1.2.0")

@@ -17,7 +17,10 @@ CORRECTION = (Action("correct the constant input of `Gather`, and export the mod
     [
         ("constants", CORRECTION),
         ("divisor", CORRECTION),
-        ("axis", "export the model with the attributes and inputs that the imported opset defines"),
+        (
+            "axis",
+            "export the model with attributes and inputs that all required runtimes support, or with other operators",
+        ),
     ],
 )
 def test_fix_of_a_wrong_constant(about: str, expected: Advice) -> None:

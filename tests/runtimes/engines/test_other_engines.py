@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from campaigns.conformance.engine_loads import find_spec
 from onnxgate.core.jobs import CaseResult, Completed, Crashed, InputCase, Observation, Refused, Run, RunResult
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.index
 
 LOCK = Path(__file__).parents[3] / "fixtures" / "locks" / "engines.lock"
 OPENVINO, TRACT, ONNX, OPENCV = "openvino", "tract", "onnx", "opencv-python-headless"
+OLD_TRACT = "tract==0.21.8"
 
 ADD = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) { y = Add(x, x) }'
 TWO = """
@@ -48,6 +50,20 @@ SEQUENCE = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[N] x) => (seq(float[N]) s, float[N] y) { s = SequenceConstruct(x, x)  y = Neg(x) }
 """
+NUMBERS = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 2] b, float[N, 2] a) => (
+    float[N, 2] y, float16[N, 2] h, double[N, 2] d, bool[N, 2] q, uint8[N, 2] u, int32[N, 2] i, float s
+) {
+    y = Sub(a, b)
+    h = Cast<to = 10>(y)
+    d = Cast<to = 11>(y)
+    q = Cast<to = 9>(y)
+    u = Cast<to = 2>(y)
+    i = Cast<to = 6>(y)
+    s = ReduceMax<keepdims = 0>(y)
+}
+"""
 CUSTOM = """
 <ir_version: 8, opset_import: ["" : 17, "my.domain" : 1]>
 g (float[N, 4] x) => (float[N, 4] y) { [first] y = my.domain.Twist(x) }
@@ -68,7 +84,7 @@ def locked() -> Callable[[str], Locked]:
 
 @pytest.fixture
 def run(cache: Path, locked: Callable[[str], Locked], tmp_path: Path) -> Iterator[Runs]:
-    """Yield a function that runs a model in ONNX text format on an engine, with one case."""
+    """Yield a function that runs a model in ONNX text format on an engine, or on a release of it, with one case."""
     with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
 
         def cached(engine: str, text: str, feeds: dict[str, np.ndarray]) -> Observation:
@@ -80,7 +96,9 @@ def run(cache: Path, locked: Callable[[str], Locked], tmp_path: Path) -> Iterato
                 np.save(inputs[name], value)
             case = InputCase(name="c", origin="user", inputs=inputs)
             job = Run(model=str(model), cases=(case,), output=str(output), providers=())
-            return host.submit(WorkerSpec.of_runtime(*locked(engine)), job).result(300)
+            name, _, release = engine.partition("==")
+            spec = find_spec(name, release) if release else WorkerSpec.of_runtime(*locked(engine))
+            return host.submit(spec, job).result(300)
 
         yield cached
 
@@ -133,6 +151,20 @@ def test_types(run: Runs, engine: str) -> None:
         assert actual[name].dtype.kind == value.dtype.kind
 
 
+@pytest.mark.parametrize("engine", [TRACT, OLD_TRACT])
+def test_types_of_tract(run: Runs, engine: str) -> None:
+    """Outputs keep their types. The Python package of old releases reads all values as float32."""
+    a, b = np.array([[1, 5], [9, 7]], np.float32), np.array([[1, 3], [4, 7]], np.float32)
+    actual = values(run(engine, NUMBERS, {"a": a, "b": b}))
+    types = {"y": "float32", "h": "float16", "d": "float64", "q": "bool", "u": "uint8", "i": "int32"}
+
+    assert list(actual) == [*types, "s"]
+    for name, dtype in types.items():
+        assert str(getattr(actual[name], "dtype", "")) == dtype
+        np.testing.assert_array_equal(actual[name], (a - b).astype(dtype))
+    np.testing.assert_array_equal(actual["s"], np.array(5, np.float32))
+
+
 def test_containers(run: Runs) -> None:
     """The reference evaluator returns a sequence as values and layout, like ONNX Runtime."""
     actual = values(run(ONNX, SEQUENCE, {"x": np.ones(3, np.float32)}))
@@ -146,6 +178,7 @@ def test_containers(run: Runs) -> None:
     [
         (OPENVINO, "No conversion rule found for operations: my.domain.Twist"),
         (TRACT, 'Translating node #1 "first" Unimplemented(Twist) ToTypedTranslator'),
+        (OLD_TRACT, 'Translating node #1 "first" Unimplemented(Twist) ToTypedTranslator'),
         (ONNX, "Node type 'Twist' from domain 'my.domain' is unknown, known functions: []."),
     ],
 )

@@ -233,6 +233,49 @@ def test_casts_of_float16_between_kernels() -> None:
     assert prediction(model, "1.30.0").verdict == "loads"
 
 
+@pytest.mark.parametrize(
+    ("release", "nodes", "expected"),
+    [
+        ("1.16.3", "p = MatMul (a, b) q = CastLike (p, b) y = Add (q, b)", "refused"),
+        ("1.30.0", "p = MatMul (a, b) q = CastLike (p, b) y = Add (q, b)", "refused"),
+        ("1.31.0", "p = MatMul (a, b) q = CastLike (p, b) y = Add (q, b)", "loads"),
+        ("1.24.4", "p = MatMul (a, b) q = CastLike (p, b) y = Transpose (q)", "loads"),
+        ("1.24.4", "p = Transpose (a) q = CastLike (p, b) y = Add (q, b)", "loads"),
+        ("1.24.4", "q = CastLike (a, b) y = Add (q, b)", "loads"),
+        ("1.24.4", "p = MatMul (a, b) y = CastLike (p, b)", "loads"),
+        ("1.24.4", "p = MatMul (a, b) q = CastLike (p, b) r = CastLike (q, b) y = Add (r, b)", "loads"),
+        ("1.24.4", "p = MatMul (a, b) q = CastLike (p, b) y = CastLike (d, q)", "refused"),
+        ("1.24.4", "p = MatMul (a, b) i = Identity (p) q = CastLike (i, b) j = Identity (q) y = Sin (j)", "refused"),
+        ("1.24.4", "p = Elu (a) q = CastLike (p, b) y = Elu (q)", "refused"),
+        ("1.24.4", "p = Sin (a) q = CastLike (p, b) r = Mul (q, one) s = Transpose (r) y = Sin (s)", "loads"),
+        ("1.24.4", "p = Sin (a) q = CastLike (p, b) r = Mul (q, two) s = Transpose (r) y = Sin (s)", "refused"),
+        ("1.24.4", "p = Sin (a) q = CastLike (p, b) m = MatMul (q, b) y = Add (m, w)", "refused"),
+        ("1.24.4", "p = Sin (t) q = CastLike (p, b) m = MatMul (q, b) n = Add (m, w) y = Squeeze (n)", "loads"),
+        ("1.24.4", "p = Sin (a) q = CastLike (p, b) m = Relu (q) y = Clip (m, one, two)", "loads"),
+        ("1.24.4", "p = Sin (a) q = CastLike (p, b) r = Sin (q) s = Shape (r) y = Expand (a, s)", "loads"),
+        ("1.24.4", "p = MatMul (a, b) q = CastLike (p, b) y = com.microsoft.FastGelu (q)", "loads"),
+    ],
+)
+def test_casts_of_float16_between_nodes(release: str, nodes: str, expected: str) -> None:
+    """CastLike of float16 to itself fails between nodes without a kernel for float16, also inside function bodies."""
+    text = f"""<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>
+        g (float16[2, 2] a, float16[2, 2] b, double[2, 2] d, float16[1, 2, 2] t) => (float16[2, 2] y)
+        <float16[1] one = {{15360}}, float16[1] two = {{16384}}, float16[2] w = {{0, 0}}> {{ {nodes} }}"""
+
+    assert expected == prediction(text, release).verdict
+
+
+@pytest.mark.parametrize(("release", "expected"), [("1.16.3", "refused"), ("1.17.3", "loads")])
+def test_casts_of_float16_in_models_with_local_functions(release: str, expected: str) -> None:
+    """ONNX Runtime 1.17 and newer expand all function bodies of such a model before they remove redundant casts."""
+    text = """<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+        g (float16[2, 2] a, float16[2, 2] b) => (float16[2, 2] y) { y = local.f (a, b) }
+        <domain: "local", opset_import: ["" : 18]>
+        f (a, b) => (y) { p = MatMul (a, b) q = CastLike (p, b) y = Add (q, b) }"""
+
+    assert expected == prediction(text, release).verdict
+
+
 @pytest.mark.parametrize(("opset", "is_refused"), [(8, True), (9, False)])
 def test_gelu_of_float16_needs_the_operators_of_its_body(opset: int, is_refused: bool) -> None:
     """ONNX Runtime replaces com.microsoft.Gelu of float16 by nodes, of which Erf exists since opset 9."""

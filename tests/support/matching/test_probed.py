@@ -11,11 +11,13 @@ from onnxgate.support.limits import Limits
 from onnxgate.support.matching.kernels import match_operation, predict
 from onnxgate.support.matching.node_features import describe_node
 from onnxgate.support.matching.operations import SupportGap, TypedModel
+from onnxgate.support.matching.probed import _explain, _list_types
 from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.operators import (
     ConditionRow,
     Implementation,
     KernelRow,
+    Operator,
     TableSource,
     build_implementations,
     find_newest_schema,
@@ -37,13 +39,13 @@ def features(text: str) -> frozenset[str]:
     return describe_node(node, schema)
 
 
-def make_implementation(*rows: tuple[str, KernelRow | ConditionRow]) -> Implementation:
+def make_implementation(*rows: tuple[str, KernelRow | ConditionRow], engine: str = "tract") -> Implementation:
     """Return a release of a probed engine with these rows."""
     builder = harvest.TableBuilder()
     for name, row in rows:
         builder.add(("ai.onnx", name), row)
-    source = TableSource(release="0.23.9", wheel="tract.whl", sha256="0")
-    return build_implementations(builder.table("tract", "linux x86_64", (source,)), {})["0.23.9"]
+    source = TableSource(release="0.23.9", wheel="engine.whl", sha256="0")
+    return build_implementations(builder.table(engine, "linux x86_64", (source,)), {})["0.23.9"]
 
 
 def make_kernel(version: int) -> KernelRow:
@@ -110,6 +112,34 @@ def test_a_node_with_the_features_of_a_condition_is_refused() -> None:
     assert [] == list_gaps("g (float[N, 2] x, int64[1] a) => (float[M] y) { y = Unsqueeze (x, a) }", implementation)
 
 
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (("axes: dynamic", "inputs: not constant"), "with `axes` that is not constant"),
+        (("inputs: not constant",), "unless all inputs are constant"),
+        (("a: omitted", "b: given"), "with `b` and no `a`"),
+        (("alpha: nonzero", "mode=cubic"), "with `alpha` other than `0` and `mode` = `cubic`"),
+        (("direction: has reverse", "x: rank 4"), "with `reverse` in `direction` and `x` of rank 4"),
+        (("kernel_shape: 3", "inputs: 3 or more"), "with `inputs` of length 3 or more and `kernel_shape` of length 3"),
+        (("seed: unset",), "with no `seed`"),
+    ],
+)
+def test_conditions_are_stated_in_words(condition: tuple[str, ...], expected: str) -> None:
+    """It goes without saying that a node has an input that is not constant, unless this is the whole condition."""
+    operator = Operator("ai.onnx", "Op", (), ())
+    gap = _explain("Op(1)", frozenset(condition), operator)
+
+    assert f"`Op(1)` is refused {expected}" == gap.problem
+
+
+def test_accepted_types_are_those_of_the_same_kind() -> None:
+    """A list of sequence types does not help if a tensor is refused."""
+    types = ("seq(tensor(float))", "tensor(float)", "tensor(double)")
+
+    assert "`tensor(double)`, `tensor(float)`" == _list_types(types, ["T=tensor(bool)"])
+    assert "`seq(tensor(float))`, `tensor(double)`, `tensor(float)`" == _list_types(types, ["T=seq(tensor(bool))"])
+
+
 @pytest.mark.parametrize(("types", "expected"), [(("float",), []), (("double",), ["`Relu(14)`"])])
 def test_types_that_no_probe_loads_are_refused(types: tuple[str], expected: list[str]) -> None:
     """A kernel lists the accepted types of a parameter."""
@@ -155,12 +185,35 @@ def test_local_functions_are_followed() -> None:
         ("Unsqueeze", make_kernel(13)),
         ("Unsqueeze", ConditionRow(13, ("axes: dynamic",), 1)),
         ("Neg", ConditionRow(13, (), 1)),
+        engine="openvino",
     )
     body = '<domain: "local", opset_import: ["" : 18]> Do (X, A) => (Y) { z = Neg (X) Y = Unsqueeze (z, A) }'
 
     assert ["`Neg(13)` is not implemented"] == list_gaps(
         "g (float[N] x, int64[1] a) => (float[M, K] y) { y = local.Do (x, a) }" + body, implementation
     )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("y = local.Do (x)", ["`local.Do` is a local function"]),
+        ("y = Relu (x) z = local.Do (x)", []),
+        (
+            "y = local.Relu (x)",
+            ["the engine may run its own operator `Relu` instead of the local function `local.Relu`"],
+        ),
+    ],
+    ids=["called", "unused", "named like an operator"],
+)
+def test_tract_does_not_call_local_functions(nodes: str, expected: list[str]) -> None:
+    """tract takes a call for an operator of this name, and refuses it unless it has one; it ignores unused nodes."""
+    implementation = make_implementation(("Relu", make_kernel(14)), ("Neg", ConditionRow(13, (), 1)))
+    functions = [
+        f'<domain: "local", opset_import: ["" : 18]> {name} (X) => (Y) {{ Y = Neg (X) }}' for name in ("Do", "Relu")
+    ]
+
+    assert expected == list_gaps(f"g (float[N] x) => (float[N] y) {{ {nodes} }}" + " ".join(functions), implementation)
 
 
 def test_operations_are_matched_without_shapes_and_constants() -> None:

@@ -353,7 +353,10 @@ CATALOGUE: dict[str, Entry] = {
         {"dft_length": 8, "axis": 1},
     ),
     "STFT": Entry(
-        ({"signal": (1, 32, 1), "frame_step": 8},), {}, {"onesided": (0,)}, {"window": (16,), "frame_length": 16}
+        ({"signal": (1, 32, 1), "frame_step": 8}, {"signal": (1, 32), "frame_step": 8, "window": [1.0] * 16}),
+        {},
+        {"onesided": (0,)},
+        {"window": (16,), "frame_length": 16},
     ),
     "DepthToSpace": Entry(({"0": (1, 8, 2, 3)},), {"blocksize": 2}, {"mode": ("CRD",)}),
     "SpaceToDepth": Entry(({"0": (1, 2, 4, 6)},), {"blocksize": 2}, {"mode": ("CRD",)}),

@@ -146,6 +146,9 @@ def _vary(schema: Any, entry: Entry) -> Iterator[Case]:
     for name in optional:
         yield Case(given=frozenset([name]))
         yield Case(given=frozenset([name]), flipped=frozenset([name]))
+    for formal in schema.inputs:  # engines may compare its type with those of other inputs
+        for type_ in constraints.get(formal.type_str, ()) if formal.name in optional else ():
+            yield Case(types={formal.type_str: type_}, given=frozenset([formal.name]))
     if len(optional) > 1:
         yield Case(given=frozenset(optional))
     parameters = {name for name, value in entry.forms[0].items() if not isinstance(value, tuple)} | set(optional)

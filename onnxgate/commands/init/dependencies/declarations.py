@@ -17,7 +17,9 @@ from onnxgate.project.config.loader import describe_syntax_error
 from onnxgate.project.engines import ONNXRUNTIME, ONNXRUNTIME_BUILDS
 
 NPM_PACKAGES = ("onnxruntime-node", "onnxruntime-web")
-PACKAGES = (ONNXRUNTIME, *ONNXRUNTIME_BUILDS, *NPM_PACKAGES)
+PYTHON_ENGINES = (ONNXRUNTIME, "openvino", "tract")
+"""Engines that are checked with the deployed package; for all other packages, `onnxruntime` is checked instead."""
+PACKAGES = (*PYTHON_ENGINES, *ONNXRUNTIME_BUILDS, *NPM_PACKAGES)
 DEVELOPMENT_GROUP = "dev"
 _DEVELOPMENT_WORDS = frozenset(
     {"dev", "develop", "development", "devcontainer", "test", "tests", "testing", "lint", "doc", "docs", "ci"}

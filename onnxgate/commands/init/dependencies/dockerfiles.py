@@ -59,7 +59,7 @@ def _split_words(command: str) -> list[str]:
 
 
 def _parse_installed_package(word: str, line: int) -> Iterator[Declaration]:
-    match = re.match(r"(onnxruntime(?:[-_.][a-z]+)?)(?![\w-])(\[[^\]]*\])?(.*)", word, re.IGNORECASE)
+    match = re.match(r"(onnxruntime(?:[-_.][a-z]+)?|openvino|tract)(?![\w-])(\[[^\]]*\])?(.*)", word, re.IGNORECASE)
     package = canonicalize_name(match[1]) if match else ""
     if match is None or package not in PACKAGES:
         return

@@ -1,7 +1,11 @@
-"""Adapter of tract, with its default optimizations."""
+"""Adapter of tract, with its default optimizations.
+
+Source: its Python package has `model_for_path` and `Value` up to 0.22.4, and `load` and `Tensor` since 0.23.0.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from typing import Any, Dict, List
 
@@ -16,7 +20,8 @@ from ..engine_results import Job, Phase  # noqa: E402
 
 def probe(job: Job, phase: Phase) -> Dict[str, Any]:
     """Test the engine with a tensor, and return the installed versions."""
-    tract.Tensor.from_numpy(np.ones(1, np.float32)).to_numpy()
+    tensor = tract.Tensor if hasattr(tract, "Tensor") else tract.Value
+    tensor.from_numpy(np.ones(1, np.float32)).to_numpy()
     return engine_results.probe_result(job)
 
 
@@ -42,9 +47,11 @@ def run(job: Job, phase: Phase) -> Dict[str, Any]:
 def _load_runnable(job: Job, phase: Phase) -> Any:
     """Return the runnable model and its input names, in tract's order."""
     phase("load")
-    model = tract.onnx().load(job["model"])
+    reader = tract.onnx()
+    model = reader.load(job["model"]) if hasattr(reader, "load") else reader.model_for_path(job["model"])
     inputs = [model.input_name(index) for index in range(model.input_count())]
-    return model.into_model().into_runnable(), inputs
+    typed = model.into_model() if hasattr(model, "into_model") else model.into_optimized()
+    return typed.into_runnable(), inputs
 
 
 def _to_array(value: Any) -> Any:
@@ -52,7 +59,25 @@ def _to_array(value: Any) -> Any:
 
     Source: in tract 0.23.9, a Cast to int64 returns values of this type, which its Python package does not expose.
     """
+    if not hasattr(value, "convert_to"):
+        return _copy_value(value)
     try:
         return value.to_numpy()
     except tract.TractError:
         return value.convert_to(tract.DatumType.I64).to_numpy()
+
+
+def _copy_value(value: Any) -> Any:
+    """Return a value of tract up to 0.22.4 as a numpy array.
+
+    Source: `Value.to_numpy` of 0.21.8 to 0.22.4 reads values of all types as float32.
+    """
+    datum_type, rank = ctypes.c_uint32(), ctypes.c_size_t()
+    shape, data = ctypes.POINTER(ctypes.c_size_t)(), ctypes.c_void_p()
+    fields = (ctypes.byref(field) for field in (datum_type, rank, shape, data))
+    tract.bindings.check(tract.bindings.lib.tract_value_as_bytes(value.ptr, *fields))
+    kind, size = divmod(datum_type.value, 16)
+    dtype = np.dtype("?" if kind == 0 else "%s%d" % (" uif"[kind], size))
+    array = np.empty(shape[: rank.value], dtype)
+    ctypes.memmove(array.ctypes.data, data, array.nbytes)
+    return array
