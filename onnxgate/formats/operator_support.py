@@ -167,7 +167,7 @@ class Scope:
         return f"at opset {opsets}, `{operator.label}` {best}"
 
     def _locate(self, spans: Sequence[SupportSpan]) -> str:
-        """Return the releases of spans in words, such as `since 1.18.0` or `only by 1.18.0–1.18.1`."""
+        """Return the releases of spans in words, such as `since 1.18.0` or `by 1.18.0–1.18.1`."""
         if self.covers_all(spans):
             return f"by {self.name_all()}"
         ranges = self.name_ranges(spans)

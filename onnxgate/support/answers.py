@@ -23,7 +23,7 @@ class SupportSpan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Consecutive known releases that all run an operator in the same way. Both ends are included."""
 
     since: str  # exact release
-    until: str  # exact release; the newest known release if support has not ended
+    until: str  # exact release; the newest one in question if support has not ended
     way: SupportWay  # how they run the operator; "none": they refuse the model
     reason: str = ""  # why the releases refuse the operator, why this is unknown, or when they remove the node
 
@@ -95,8 +95,8 @@ class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
     operator: str  # name without the domain
     versions: tuple[VersionSupport, ...]  # ascending
     provider: str = "CPUExecutionProvider"  # execution provider whose kernels count
-    ai_onnx: int | None = None  # opset of ai.onnx in the models in question; None: any, or `domain` is ai.onnx
-    opset_limits: dict[str, int] = {}  # newest opset of releases that accept only the first opsets of a version
+    ai_onnx: int | None = None  # opset of ai.onnx in question, if `domain` is another one
+    opset_limits: dict[str, int] = {}  # by release, if it accepts only the first opsets of a version
 
     @property
     def is_supported(self) -> bool:
@@ -125,7 +125,7 @@ class OperatorSupport(msgspec.Struct, frozen=True, omit_defaults=True):
 class NewestVersions(msgspec.Struct, frozen=True):
     """The newest IR version and opsets that all of several releases accept."""
 
-    ir_version: int | None  # None: no limit
+    ir_version: int | None  # if there is a limit
     opsets: dict[str, int]  # by domain; a domain without an entry has no limit
 
 
@@ -144,11 +144,11 @@ class ReleaseSupport(msgspec.Struct, frozen=True, kw_only=True):
     """Versions, locations of external data and operators that a release accepts."""
 
     release: str  # exact release
-    ir_version: int | None  # newest; None: no limit
+    ir_version: int | None  # newest, if there is a limit
     opsets: dict[str, int]  # newest, by domain; a domain without an entry has no limit
     unreleased_opsets: dict[str, int]  # newer ones that require ALLOW_RELEASED_ONNX_OPSET_ONLY=0
-    external_data: dict[str, bool] | None  # whether it reads external data there; None: not measured
-    operators: dict[str, int] | None  # number of operators with a kernel, by domain; None: not known
+    external_data: dict[str, bool] | None  # whether it reads external data there, if measured
+    operators: dict[str, int] | None  # number of operators with a kernel, by domain, if known
     refused_interface_types: tuple[str, ...] = ()  # types that inputs and outputs of models cannot have
 
     def accepts(self, ir_version: int | None = None, opset: int | None = None) -> bool:
@@ -167,7 +167,7 @@ class ReleaseDifference(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The package of a release from which its kernels and schemas were read."""
+    """The package of a release that reported its kernels and schemas, or loaded the models from which they follow."""
 
     release: str  # exact release
     file: str  # name of the package

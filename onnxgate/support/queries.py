@@ -8,26 +8,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
 from onnxgate.support.answers import (
     SUPPORTED_WAYS,
-    WAYS,
     NewestVersions,
     OperatorSupport,
     ReleaseSupport,
     SupportSpan,
-    SupportWay,
     TypeSupport,
     VersionSupport,
 )
 from onnxgate.support.limits import Limits, get_limits
 from onnxgate.support.matching.float16_casts import FIRST_CAST_OPSET
 from onnxgate.support.matching.function_bodies import has_function_body
-from onnxgate.support.matching.kernels import CPU_PROVIDER, Implemented, find_implementation
-from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
-from onnxgate.support.matching.restrictions import UNEVENLY_RESTRICTED_OPERATORS
+from onnxgate.support.matching.kernels import CPU_PROVIDER
 from onnxgate.support.minimal_nodes import (
     is_chosen_by_attribute,
     list_accepted_types,
@@ -43,6 +37,7 @@ from onnxgate.support.operators import (
     list_known_releases,
     load_shipped_table,
 )
+from onnxgate.support.release_answers import MinimalNodes, ReleaseAnswer, find_best, match_nodes
 
 
 def list_operators(engine: str = "onnxruntime") -> tuple[tuple[str, str], ...]:
@@ -124,19 +119,8 @@ def describe_release(release: str, engine: str = "onnxruntime") -> ReleaseSuppor
     )
 
 
-_WITHOUT_KERNEL = frozenset({"Constant", "Dropout", "Identity", "Shape"})
-"""Operators that some releases run in other ways than with a kernel or function body."""
-
-
-class _Answer(NamedTuple):
-    """How one release runs an operator with given types."""
-
-    way: SupportWay
-    reason: str = ""
-
-
-class _Question(NamedTuple):
-    """The question how releases run an operator with given types, at an opset."""
+class _TypeQuery(NamedTuple):
+    """A question about given types, at an opset."""
 
     known: Sequence[Schema]  # of the version that models with this opset use; these have the names of `types`
     opset: int
@@ -144,24 +128,12 @@ class _Question(NamedTuple):
     types: Mapping[str, str]  # by parameter
 
 
-class _Nodes(NamedTuple):
-    """The smallest nodes with given types, of which a release has to accept one."""
-
-    schema: Schema
-    operations: tuple[Operation, ...]
-    condition: str  # on which the release runs them; "" if there is none
-
-
-def _find_best(answers: Iterable[_Answer]) -> _Answer:
-    return min(answers, key=lambda answer: WAYS.index(answer.way))
-
-
-_Answers = dict[tuple[str, str], list[_Answer]]
+_Answers = dict[tuple[str, str], list[ReleaseAnswer]]
 """Answer of each release in ascending order, by type parameter and type."""
 
 
 class _OperatorQuery:
-    """The question which releases support an operator."""
+    """A question which releases support an operator."""
 
     def __init__(
         self,
@@ -227,8 +199,8 @@ class _OperatorQuery:
             earlier = groups[-1][1] if groups else {}
             answers = {}
             for key in keys:
-                question = _Question(schemas, opset, key[0], {**fixed, key[0]: key[1]})
-                answers[key] = self._answer(question, refusals, earlier.get(key, [None] * len(refusals)))
+                query = _TypeQuery(schemas, opset, key[0], {**fixed, key[0]: key[1]})
+                answers[key] = self._answer(query, refusals, earlier.get(key, [None] * len(refusals)))
             if not groups or not self._are_equal(groups[-1][1], answers, refusals):
                 groups.append((opset, answers))
             if not (has_body or opset < FIRST_CAST_OPSET):
@@ -239,7 +211,7 @@ class _OperatorQuery:
                 for (parameter, value_type), rows in answers.items()
             )
             about_fixed_first = sorted(answers, key=lambda key: key[0] not in fixed)  # whose refusals name these types
-            best = [_find_best(column) for column in zip(*(answers[key] for key in about_fixed_first), strict=True)]
+            best = [find_best(column) for column in zip(*(answers[key] for key in about_fixed_first), strict=True)]
             yield VersionSupport(
                 version=since,
                 first_opset=first,
@@ -275,7 +247,7 @@ class _OperatorQuery:
             for key, rows in later.items()
         )
 
-    def _merge(self, answers: Sequence[_Answer]) -> tuple[SupportSpan, ...]:
+    def _merge(self, answers: Sequence[ReleaseAnswer]) -> tuple[SupportSpan, ...]:
         spans = []
         for answer, group in itertools.groupby(zip(self._releases, answers, strict=True), key=lambda pair: pair[1]):
             releases = [release for release, _ in group]
@@ -297,121 +269,78 @@ class _OperatorQuery:
             return f"opset {version}{suffix} is too new"
         return ""
 
-    def _answer(self, question: _Question, refusals: Sequence[str], earlier: Sequence[_Answer | None]) -> list[_Answer]:
-        """Return how each release answers a question.
+    def _answer(
+        self, query: _TypeQuery, refusals: Sequence[str], earlier: Sequence[ReleaseAnswer | None]
+    ) -> list[ReleaseAnswer]:
+        """Return how each release runs the operator.
 
         `refusals` are the reasons for which releases do not accept the opset, and `earlier` the answers at an earlier
         opset of the same version: a kernel implements all opsets of a version.
         """
-        nodes: dict[Operator | None, _Nodes | _Answer] = {}  # most releases have the same operator as others
-        matched: dict[Operator | None, _Answer] = {}  # answers that all releases with an operator share
+        nodes: dict[
+            Operator | None, MinimalNodes | ReleaseAnswer
+        ] = {}  # most releases have the same operator as others
+        matched: dict[Operator | None, ReleaseAnswer] = {}  # answers that all releases with an operator share
         answers = []
         for index, operator in enumerate(self._operators):
             before = earlier[index]
             if refusals[index]:
-                answers.append(_Answer("none", refusals[index]))
+                answers.append(ReleaseAnswer("none", refusals[index]))
                 continue
             if before is not None and before.way == "kernel":
                 answers.append(before)
                 continue
             if operator not in nodes:
-                nodes[operator] = self._list_nodes(operator, question)
+                nodes[operator] = self._list_nodes(operator, query)
             shared = nodes[operator]
-            if isinstance(shared, _Answer):
+            if isinstance(shared, ReleaseAnswer):
                 answers.append(shared)
                 continue
             answer = matched.get(operator)
             if answer is None:
-                answer, is_shared = _match_nodes(self._implementations[index], shared)
+                answer, is_shared = match_nodes(self._implementations[index], shared)
                 if is_shared:
                     matched[operator] = answer
             if answer.way in SUPPORTED_WAYS:
-                condition = shared.condition or self._restrict_interface(index, question.types.values())
-                answer = _Answer("unknown", condition) if condition else answer
+                condition = shared.condition or self._restrict_interface(index, query.types.values())
+                answer = ReleaseAnswer("unknown", condition) if condition else answer
             answers.append(answer)
         return answers
 
-    def _list_nodes(self, operator: Operator | None, question: _Question) -> _Nodes | _Answer:
+    def _list_nodes(self, operator: Operator | None, query: _TypeQuery) -> MinimalNodes | ReleaseAnswer:
         """Return the nodes of which a release with this operator must accept one, or the answer if there are none."""
-        known, opset, parameter, types = question
+        known, opset, parameter, types = query
         schema = operator.schema(opset) if operator else None
         if schema is None or operator is None:
             is_older = opset < known[-1].since
             missing = f"`{self._name}`" if is_older else f"`{self._name}({known[-1].since})`"
-            return _Answer("none", f"{missing} does not exist{f' in opset {opset}' if is_older else ''}")
+            return ReleaseAnswer("none", f"{missing} does not exist{f' in opset {opset}' if is_older else ''}")
         name = f"`{self._name}({schema.since})`"
         translated: dict[str, str] = {}
         condition = ""
         for wanted_name, wanted in types.items():
             own_names = translate_parameter(wanted_name, known, schema)
             if not own_names:
-                return _Answer("none", f"{name} has no type parameter `{wanted_name}`")
+                return ReleaseAnswer("none", f"{name} has no type parameter `{wanted_name}`")
             for own in own_names:
                 if translated.setdefault(own, wanted) != wanted:
-                    return _Answer("none", f"{name} cannot have these types together")
+                    return ReleaseAnswer("none", f"{name} cannot have these types together")
                 if wanted in list_accepted_types(schema, own):
                     continue
                 if not is_chosen_by_attribute(schema, own):
-                    return _Answer("none", f"{name} does not accept `{wanted}` for `{own}`")
+                    return ReleaseAnswer("none", f"{name} does not accept `{wanted}` for `{own}`")
                 condition = f"{name} must not return `{wanted}`, but the release may not check this"
         about = next(iter(translate_parameter(parameter, known, schema)))
         operations = list_operations(operator, schema.since, opset, about, tuple(translated.items()), self._ai_onnx)
         if not operations:
-            return _Answer("none", f"{name} cannot have these types together")
-        return _Nodes(schema, operations, condition)
+            return ReleaseAnswer("none", f"{name} cannot have these types together")
+        return MinimalNodes(schema, operations, condition)
 
     def _restrict_interface(self, index: int, types: Iterable[str]) -> str:
         """Return the condition on which a release accepts types that models must not have as inputs or outputs."""
         limits = self._limits[index]
         refused = [it for it in types if limits is not None and it in limits.refused_interface_types]
         return f"only if no input or output of the model is a `{refused[0]}`" if refused else ""
-
-
-def _match_nodes(release: Implementation, nodes: _Nodes) -> tuple[_Answer, bool]:
-    """Return how a release runs one of the nodes, and whether all releases with the same operator run it in this way.
-
-    Releases with the same schemas and kernels can differ if they use no kernel, and in restrictions of some operators.
-    """
-    domain, name = nodes.operations[0].domain, nodes.operations[0].name
-    needs_kernel = name not in _WITHOUT_KERNEL and not has_function_body(domain, name, nodes.schema.since)
-    is_even = name not in UNEVENLY_RESTRICTED_OPERATORS
-    failed: list[_Answer] = []
-    for operation in nodes.operations:
-        answer = _match_operation(release, nodes.schema, operation)
-        if answer.way in SUPPORTED_WAYS:
-            by_kernel = answer.way == "kernel" and not failed
-            return answer, release.is_probed or (is_even and (needs_kernel or by_kernel))
-        failed.append(answer)
-    return _find_best(failed), release.is_probed or (is_even and needs_kernel)
-
-
-def _match_operation(release: Implementation, schema: Schema, operation: Operation) -> _Answer:
-    """Return how a release runs an operation. Attributes that it requires beyond the schema are added."""
-    result = find_implementation(operation, release)
-    while isinstance(result, SupportGap) and result.rule == "attribute-unsupported":
-        kind = schema.attributes.get(result.about, ("",))[0]
-        if not kind or any(attribute.name == result.about for attribute in operation.attributes):
-            break
-        added = (*operation.attributes, Attribute(result.about, kind, b""))
-        operation = replace(operation, attributes=tuple(sorted(added, key=lambda attribute: attribute.name)))
-        result = find_implementation(operation, release)
-    if isinstance(result, Implemented):
-        return _Answer(result.way)
-    if isinstance(result, str):
-        return _Answer("unknown", result)
-    for condition, changed in _list_removals(operation):
-        if isinstance(find_implementation(changed, release), Implemented):
-            return _Answer("unknown", condition)  # the rest of the model decides
-    is_general = result.rule == "type-mismatch" and result.detail  # about a type, not about the operator
-    return _Answer("none", f"{result.problem}; the release {result.detail}" if is_general else result.problem)
-
-
-def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:
-    """Yield conditions under which releases may remove a node without a kernel, and the operation that meets them."""
-    if operation.domain == DEFAULT_DOMAIN and operation.name == "Shape":
-        yield "only if all sizes of the input are fixed", replace(operation, static=True)
-    if operation.domain == DEFAULT_DOMAIN and operation.name in ("Identity", "Dropout"):
-        yield "only if the optimizer can remove the node", replace(operation, traits=NodeTraits(is_eliminated=True))
 
 
 def _find_operator(release: Implementation, domain: str, name: str) -> Operator | None:
