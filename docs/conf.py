@@ -31,6 +31,7 @@ html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
 html_title = "onnxgate"
+html_baseurl = "https://onnxgate.github.io/onnxgate/"
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {

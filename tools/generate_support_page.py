@@ -19,9 +19,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from onnxgate.core.text import pluralize
+from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.support import limits, operators, queries
-from onnxgate.support.answers import OperatorSupport, SupportSpan, SupportWay, VersionSupport
+from onnxgate.support.answers import SUPPORTED_WAYS, OperatorSupport, SupportSpan, SupportWay, VersionSupport
 from onnxgate.support.type_names import TYPE_ALIASES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +31,8 @@ PALETTE = ROOT / "onnxgate" / "formats" / "html" / "page.css"
 SCRIPTS = ("data", "elements", "search", "operator", "compare", "export", "views")
 """Parts of the page's script in their order. They share one scope."""
 MAX_SIZE_BYTES = 400_000
+LONG_NAME = 22
+"""Number of characters after which a name in the list may continue on the next line, between two words."""
 TITLES = {
     "onnxruntime": "ONNX Runtime",
     "onnxruntime-web": "ONNX Runtime Web",
@@ -100,6 +102,7 @@ class PageData:
         data = {
             **{name: list(values) for name, values in shared.items()},
             "aliases": TYPE_ALIASES,
+            "supported": "".join(code for way, code in WAY_CODES.items() if way in SUPPORTED_WAYS),
             "engines": self._engines,
         }
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -227,7 +230,10 @@ def render_index(answers: Sequence[OperatorSupport], oldest: str) -> str:
 def _render_item(answer: OperatorSupport, oldest: str) -> str:
     name = write_path(answer)
     newest = answer.versions[-1]
-    link = f'<a href="#{escape(name)}">{escape(answer.operator)}</a>'
+    label = escape(answer.operator)
+    if len(label) > LONG_NAME:
+        label = re.sub("(?<=[a-z0-9])(?=[A-Z])", "<wbr>", label)
+    link = f'<a href="#{escape(name)}">{label}</a>'
     since = describe_newest(newest, oldest)
     return f'<li id="{escape(name)}">{link} <span>{newest.version}</span> <span>{since}</span></li>'
 
@@ -255,10 +261,15 @@ def render_page(answers: Mapping[str, Sequence[OperatorSupport]]) -> str:
         index=render_index(answers[first], releases[0]),
         sources="\n".join(f"<li>{escape(source)}</li>" for source in stated["sources"]),
         **{key: escape(stated[key]) for key in ("title", "lead", "basis")},
+        others=_name_others([describe_engine(engine, 0)["title"] for engine in list(answers)[1:]]),
         operators=len(answers[first]),
         oldest=releases[0],
         newest=releases[-1],
     )
+
+
+def _name_others(titles: Sequence[str]) -> str:
+    return f" Also for {join_phrases(titles)}." if titles else ""
 
 
 def _read_palette() -> str:

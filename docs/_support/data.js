@@ -111,7 +111,7 @@ function explainOpset(limits, domain, opset) {
 }
 
 function isSupported(way) {
-  return way !== "x" && way !== "u";
+  return data.supported.includes(way);
 }
 
 function wayAt(spans, release) {

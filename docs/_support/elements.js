@@ -39,7 +39,13 @@ function select(id, label, options, selected) {
 
 /** Return the command that gives the same answer. */
 function renderTerminal(engine, parts) {
-  return element("p", { class: "command" }, "In a terminal: ", element("code", {}, writeCommand(engine, parts)));
+  const command = joinWords(writeCommand(engine, parts));
+  return element("p", { class: "command" }, "In a terminal: ", element("code", {}, command));
+}
+
+/** Return the words of a command, in which lines do not end after a hyphen. */
+function joinWords(command) {
+  return command.split(" ").flatMap((word, index) => [index ? " " : "", element("span", {}, word)]);
 }
 
 function writeCommand(engine, parts) {

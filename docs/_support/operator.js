@@ -43,8 +43,8 @@ function readChoice(engine, entry, versions, rest) {
   } else if (opset > newestOpset) {
     const isOther = entry.domain !== "ai.onnx";
     showMessage(
-      `No known release accepts opset ${opset} of ${entry.domain}; the newest is ${newestOpset}.` +
-        (isOther ? " A model imports ai.onnx separately. For models with this opset of ai.onnx, run " : ""),
+      `No known release accepts opset ${opset} of ${entry.domain}. The newest known opset is ${newestOpset}.` +
+        (isOther ? " For models with this opset of ai.onnx, run " : ""),
       [],
       isOther ? writeCommand(engine, [`onnxgate support ${entry.name} --opset ${opset}`]) : "",
     );

@@ -1,5 +1,6 @@
 // The views, and what connects them.
 
+const LONG_NAME = 22;
 const staticIndex = [...document.getElementById("index-list").childNodes];
 let state = {};
 let focusHeading = false;
@@ -101,9 +102,15 @@ function renderIndexItem(engine, entry) {
   return element(
     "li",
     {},
-    element("a", { href: writeAddress(engine, entry.path) }, entry.name),
+    element("a", { href: writeAddress(engine, entry.path) }, breakName(entry.name)),
     ...[" ", element("span", {}, `${version}`), " ", element("span", {}, since)],
   );
+}
+
+/** Return a name with places at which a long one may continue on the next line. */
+function breakName(name) {
+  const words = name.length > LONG_NAME ? name.split(/(?<=[a-z\d])(?=[A-Z])/) : [name];
+  return words.flatMap((word, index) => [index ? element("wbr") : "", word]);
 }
 
 /** Return a function that focuses the element that has replaced the focused one. */

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import generate_support_page as tool
 ROOT = Path(__file__).resolve().parents[2]
 FLOAT, HALF, DOUBLE = "tensor(float)", "tensor(float16)", "tensor(double)"
 RELEASES = operators.list_known_releases()
+PUBLISHED = "https://onnxgate.github.io/onnxgate/support.html"
 
 
 def supported(since: str = RELEASES[0], reason: str = "") -> tuple[SupportSpan, ...]:
@@ -113,13 +115,42 @@ def test_page_needs_nothing_from_elsewhere() -> None:
     page = tool.render_page({"onnxruntime": [operator("Add")]})
     policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
 
-    assert set(re.findall(r'(?:src|href)="([^"#]+)', page)) == {"index.html"}
-    assert not re.search(r"https?://|@import|url\(|<link|<img|<iframe", page)
+    assert set(re.findall(r'(?:src|href)="([^"#]+)', page)) == {"index.html", PUBLISHED}
+    assert re.findall(r"https?://|@import|url\(|<link.*?>|<img|<iframe", page) == [
+        f'<link rel="canonical" href="{PUBLISHED}">'
+    ]
     assert policy
     assert re.fullmatch(
         r"default-src 'none'; style-src 'sha256-\S+'; script-src 'sha256-\S+'; base-uri 'none'; form-action 'none'",
         policy[1],
     )
+
+
+def test_page_names_its_topic_for_search_engines() -> None:
+    """Title, heading and description contain what people search for, and headings do not skip a level."""
+    page = tool.render_page(
+        {"onnxruntime": [operator("Gelu")], "openvino": [], "tract": []}  # the other engines need no operators here
+    )
+    described = re.search(r'<meta name="description" content="(.*?)">', page)
+    levels = [int(level) for level in re.findall(r"<h(\d)", page.partition("<script")[0])]
+
+    assert f"<title>ONNX Runtime operator support by version ({RELEASES[0]}–{RELEASES[-1]}) – onnxgate</title>" in page
+    assert "<h1>ONNX Runtime operator support by version</h1>" in page
+    assert described
+    assert described[1].startswith("Which ONNX Runtime version supports which ONNX operator, opset and type?")
+    assert described[1].endswith("Also for OpenVINO and tract.")
+    assert levels.count(1) == 1
+    assert all(level <= before + 1 for before, level in pairwise(levels))
+
+
+def test_long_names_continue_between_words() -> None:
+    """A long name in the list may be split before a capital letter; search and links have the whole name."""
+    index = tool.render_index([operator("MeanVarianceNormalization"), operator("LayerNormalization")], RELEASES[0])
+
+    assert re.findall("<a .*?</a>", index) == [
+        '<a href="#MeanVarianceNormalization">Mean<wbr>Variance<wbr>Normalization</a>',
+        '<a href="#LayerNormalization">LayerNormalization</a>',
+    ]
 
 
 def test_too_large_page_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

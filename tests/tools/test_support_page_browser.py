@@ -358,7 +358,17 @@ def test_all_controls_are_reached_in_order(page: Page) -> None:
         ),
         ("#Xyzzy", "ONNX Runtime has no operator Xyzzy in any known release. All operators are listed below."),
         ("#Gelu/7", "Gelu does not exist in opset 7 of ai.onnx. It exists since opset 20."),
-        ("#Gelu/99", "Opset 99 of ai.onnx is not known. The newest known opset is 28."),
+        ("#Gelu/99", "No known release accepts opset 99 of ai.onnx. The newest known opset is 28."),
+        (
+            "#com.microsoft.BiasGelu/99",
+            "No known release accepts opset 99 of com.microsoft. The newest known opset is 1. For models with this "
+            "opset of ai.onnx, run onnxgate support BiasGelu --opset 99.",
+        ),
+        (
+            "#tract/ai.onnx.ml.Scaler/99",
+            "No known release accepts opset 99 of ai.onnx.ml. The newest known opset is 5. For models with this "
+            "opset of ai.onnx, run onnxgate support Scaler --opset 99 --engine tract.",
+        ),
         ("#Gelu/20/flaot16", "Gelu 20 has no type flaot16. Did you mean float16, bfloat16?"),
         ("#Gelu/20/string", "Gelu 20 has no type string. Its types are listed below."),
         (
@@ -377,7 +387,7 @@ def test_unknown_addresses_are_explained(page: Page, address: str, message: str)
     assert page.text("#message") == message
 
 
-@pytest.mark.parametrize("alias", ["fp16", "half", "Half", "tensor(fp16)", "FP16"])
+@pytest.mark.parametrize("alias", ["fp16", "half", "Half", "tensor(fp16)", "FP16", "Float16", "Tensor(FLOAT16)"])
 def test_types_may_have_the_names_that_the_command_accepts(page: Page, alias: str) -> None:
     """A link may use the name of a type in another library."""
     page.open()
@@ -441,6 +451,22 @@ def way(spans: Sequence[SupportSpan], release: str) -> str:
     return next(it.way for it in spans if names.index(it.since) <= index <= names.index(it.until))
 
 
+def test_comparison_separates_what_is_not_known(page: Page) -> None:
+    """Support that is not known in one of the releases is not another way of support."""
+    page.open("#compare/1.31.1/1.32.0")
+    sections = {
+        section.partition(" ")[2]: rows
+        for section, rows in page.browser.evaluate(
+            "[...document.querySelectorAll('.changes')].map(it => [it.querySelector('h3').textContent,"
+            " [...it.querySelectorAll('li')].map(row => row.textContent)])"
+        )
+    }
+    unknown = next(rows for title, rows in sections.items() if title.startswith("Support not known in one release"))
+
+    assert any(row.startswith("CausalConvWithState 27") and "not known" in row for row in unknown)
+    assert not any("not " in row for title, rows in sections.items() if "another way" in title for row in rows)
+
+
 def test_comparison_can_be_changed_and_swapped(page: Page) -> None:
     """The selected releases are in the address, also in reverse order."""
     page.open("#compare/1.17.1/1.18.0")
@@ -480,6 +506,31 @@ def test_page_fits_and_requests_nothing(page: Page, width: int, theme: str) -> N
         assert logged == []
         assert requested == {page.url}
         assert page.browser.evaluate("document.scrollingElement.scrollWidth") <= width, address
+
+
+@pytest.mark.parametrize("address", ["", "#Cast", "#compare/1.17.1/1.18.0", "#export", "#openvino", "#Gleu"])
+def test_targets_on_phones_can_be_touched(page: Page, address: str) -> None:
+    """Controls and links outside of sentences are at least 24 pixels wide and high (WCAG 2.5.8)."""
+    page.open(address, width=390)
+    small = page.browser.evaluate(
+        "[...document.querySelectorAll('a, button, select, input, summary')].filter(it => !it.closest('p, .skip'))"
+        ".map(it => [it.textContent.slice(0, 30), it.getBoundingClientRect()])"
+        ".filter(([, box]) => box.width && (box.height < 24 || box.width < 24))"
+        ".map(([text, box]) => `${text}: ${box.width} x ${box.height}`)"
+    )
+
+    assert small == []
+
+
+def test_commands_are_not_split_after_hyphens(page: Page) -> None:
+    """Each word of a command is on one line of a phone."""
+    page.open("#Gelu/20/float16", width=390)
+    lines = page.browser.evaluate(
+        "[...document.querySelectorAll('.command span')].map(it => it.getClientRects().length)"
+    )
+
+    assert page.text(".command code") == "onnxgate support Gelu --opset 20 --type float16"
+    assert lines == [1] * 7
 
 
 def test_both_themes_have_contrast(page: Page) -> None:
