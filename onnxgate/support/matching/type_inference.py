@@ -306,7 +306,6 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         type_of = scope.type_of
         values = GraphValues(graph, scope, is_in_function=bool(self.within), outer=outer)
         traits = TraitReader(values, self.scalar_squeezes)
-        source = values.find_source
         describe = functools.partial(self._describe, scope, traits)
         for index, node in enumerate(graph.nodes):
             operation = describe(node)
@@ -317,26 +316,26 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 )
                 has_functions = bool(self.functions or self.within)
                 operation = replace(operation, traits=NodeTraits(neighbors=neighbors, has_functions=has_functions))
-            if node.operator in self.functions:
+            is_call = node.operator in self.functions
+            unread = ""
+            if is_call:
                 inner = self._called(node, self.functions[node.operator], scope)
                 unread = "" if inner is not None else self.calls.unread or _TOO_MANY_CALLS
-                yield TypedNode(
-                    operation,
-                    node.name,
-                    node.proto,
-                    inner or (),
-                    True,
-                    self.within,
-                    type_of,
-                    unread,
-                    source,
-                    traits.has_use,
-                )
+                inside = inner or ()
             else:
                 inside = tuple(self._inside(node, typed.node[index], scope, values)) if node.graphs else ()
-                yield TypedNode(
-                    operation, node.name, node.proto, inside, False, self.within, type_of, "", source, values.has_use
-                )
+            yield TypedNode(
+                operation,
+                node.name,
+                node.proto,
+                inside,
+                is_call,
+                self.within,
+                type_of,
+                unread,
+                values.find_source,
+                values.has_use,
+            )
 
     def _describe(self, scope: ValueTypes, traits: TraitReader, node: NodeView) -> Operation:
         """Return the operation of a node, without its neighbors."""
