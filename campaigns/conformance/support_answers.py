@@ -135,9 +135,9 @@ def _list_cases(question: Question, release: str) -> Iterator[tuple[Case, dict[s
     choice = random.Random(f"{operator.domain}.{operator.name}({opset})")
     for _ in range(MAX_PAIRS):
         types = {name: choice.choice(sorted(schema.constraints[name])) for name in choice.sample(parameters, 2)}
-        row = next((it for it in _ask(question, release, types) if types.get(it.parameter) == it.type), None)
-        if row is not None:
-            yield _make_case(question, schema, types, row.spans[0])
+        answer = next((it for it in _ask(question, release, types) if types.get(it.parameter) == it.type), None)
+        if answer is not None:
+            yield _make_case(question, schema, types, answer.spans[0])
 
 
 def _ask(question: Question, release: str, types: dict[str, str]) -> list[TypeSupport]:
