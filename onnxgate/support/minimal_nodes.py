@@ -87,7 +87,7 @@ def _make_operations(
 ) -> tuple[Operation, ...]:
     """Return the smallest nodes of one version of an operator, in models without opsets."""
     arguments = _select_arguments(name, schema, tuple(name for name, _ in types))
-    bindings = _list_bindings(schema, kernels, arguments, parameter, dict(types))
+    bindings = _list_bindings(name, schema, kernels, arguments, parameter, dict(types))
     operations = [_make_operation(domain, name, schema, arguments, binding) for binding in bindings]
     return tuple(it for it in operations if _is_consistent(it, schema))
 
@@ -216,6 +216,7 @@ def _choose(
 
 
 def _list_bindings(
+    operator: str,
     schema: Schema,
     kernels: Sequence[Kernel],
     arguments: _Arguments,
@@ -232,7 +233,10 @@ def _list_bindings(
     if not all(is_chosen_by_attribute(schema, name) for name in wrong):
         return
     allowed = {name: frozenset({fixed[name]}) if name in fixed else types for name, types in allowed.items()}
-    ranked = {name: _rank_types(types, fixed[parameter]) for name, types in allowed.items()}
+    pair = _CONTAINERS.get(operator, ())
+    related = {it: [fixed[other] for other in pair if other in fixed] if it in pair else [] for it in allowed}
+    like = (fixed[parameter], *fixed.values())
+    ranked = {it: _rank_types(types, (*related[it], *like)) for it, types in allowed.items()}
     yielded = set()
     by_kernel, by_cast = (
         [_bind_kernel(schema, kernel, ranked, casts=casts) for kernel in kernels] for casts in (False, True)
@@ -246,11 +250,19 @@ def _list_bindings(
             yield binding
 
 
-def _rank_types(types: frozenset[str], like: str) -> list[str]:
-    """Return the types in the order in which they are tried: similar to a type, then usual ones, then the others."""
-    inner = like.partition("(")[2][:-1] if like.startswith(("seq(", "optional(")) else ""
-    first = (like, f"seq({like})", f"optional({like})", inner, *_USUAL_TYPES)
+def _rank_types(types: frozenset[str], like: Sequence[str]) -> list[str]:
+    """Return the types in the order in which they are tried: similar to given ones, then usual ones, then others."""
+    similar = [
+        related
+        for value_type in like
+        for related in (value_type, f"seq({value_type})", f"optional({value_type})", _find_element(value_type))
+    ]
+    first = (*similar, *_USUAL_TYPES)
     return [*(it for it in dict.fromkeys(first) if it in types), *sorted(types - set(first))]
+
+
+def _find_element(value_type: str) -> str:
+    return value_type.partition("(")[2][:-1] if value_type.startswith(("seq(", "optional(")) else ""
 
 
 def _bind_kernel(

@@ -26,3 +26,14 @@ def test_paired_inputs_occur_together() -> None:
     assert operator is not None
     (first, *_) = list_operations(operator, 1, 1, "T_CACHE", (("T_CACHE", "tensor(int8)"),))
     assert first.inputs[3:5] == ("tensor(int8)", "tensor(int8)")
+
+
+@pytest.mark.parametrize("parameter", ["T", "I"])
+def test_sequences_have_the_elements_in_question(parameter: str) -> None:
+    """The type of a sequence follows from the type of its elements, also if the node is about another parameter."""
+    release = get_implementation("1.28.0")
+    operator = release.operator("ai.onnx", "SequenceAt") if release else None
+    types = (("T", "tensor(uint64)"), ("I", "tensor(int32)"))
+
+    assert operator is not None
+    assert list_operations(operator, 11, 11, parameter, types)[0].inputs == ("seq(tensor(uint64))", "tensor(int32)")
