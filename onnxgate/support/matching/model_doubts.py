@@ -2,8 +2,8 @@
 
 tract loads a model only if it can determine the sizes of all values, as numbers or as expressions of named sizes. Its
 table describes single nodes. Whether tract can simplify and compare such expressions depends on the whole model.
-Source: 252 models of published packages and of exporters whose nodes tract 0.23.9 accepts alone. It loads 97 % of those
-without a doubt and 57 % of the others.
+Source: 265 models of published packages and of exporters whose nodes tract 0.23.9 accepts alone. It loads 71 of the 74
+models without a doubt, and 102 of the others.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from onnxgate.support.matching.attribute_restrictions import is_release_within
 from onnxgate.support.matching.operations import TypedModel
 from onnxgate.support.operators import Implementation
 
@@ -24,6 +25,11 @@ COUNTING_OPERATORS = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Uni
 SHAPE_OPERATORS = frozenset({"ConstantOfShape", "Expand", "Range", "Resize", "Shape", "Size", "Tile", "Upsample"})
 """Operators that compute with sizes, or whose output sizes are inputs or multiples of other sizes."""
 _UNNAMED = ("", "?")
+_LAST_WITH_TYPED_RANGE = "0.22.4"
+"""Last release that refuses Range if its inputs mix sizes, which have a type of their own, with other integers.
+
+Source: 118 static models of the backend tests that contain Range, loaded on 0.22.4.
+"""
 
 
 def find_doubt(model: TypedModel, implementation: Implementation) -> str:
@@ -38,7 +44,10 @@ def find_doubt(model: TypedModel, implementation: Implementation) -> str:
     if len([node for node in model.nodes if node.operation.name != "Constant"]) == 1:
         return ""  # the table describes single nodes
     sizes = [{dim.dim_param for dim in shape.dim if not _is_number(dim)} for shape in shapes.values()]
-    used = operators & (CONTROL_FLOW | COUNTING_OPERATORS | (SHAPE_OPERATORS if any(sizes) else frozenset()))
+    doubtful = CONTROL_FLOW | COUNTING_OPERATORS | (SHAPE_OPERATORS if any(sizes) else frozenset())
+    if is_release_within(implementation.release, "", _LAST_WITH_TYPED_RANGE):
+        doubtful |= {"Range"}
+    used = operators & doubtful
     if used:
         return f"sizes depend on `{min(used)}`, and tract refuses many models whose sizes it must derive from others"
     if any(one - other and other - one for one in sizes for other in sizes):

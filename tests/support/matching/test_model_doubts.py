@@ -58,6 +58,14 @@ def test_doubts(text: str, beginning: str) -> None:
     assert bool(prediction.doubt) == bool(beginning)
 
 
+@pytest.mark.parametrize(("release", "verdict"), [("0.21.8", "unknown"), ("0.22.4", "unknown"), ("0.23.0", "loads")])
+def test_range_of_sizes_before_0_23(release: str, verdict: str) -> None:
+    """Old releases refuse Range if its inputs mix sizes with other integers, although all sizes are known."""
+    text = "g (float[2] x) => (int64[2] y) <int64 a = {0}, int64 b = {1}> { s = Size (x) y = Range (a, s, b) }"
+
+    assert predict_on(text, "tract", release).verdict == verdict
+
+
 def test_a_default_is_not_an_input() -> None:
     """A size of an input with a default is known."""
     text = "g (float[N, 4] x, float[?, 4] w) => (float[N, 4] y) <float[1, 4] w = {1, 2, 3, 4}> { y = Add (x, w) }"

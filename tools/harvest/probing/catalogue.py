@@ -394,9 +394,12 @@ CATALOGUE: dict[str, Entry] = {
     "Det": Entry(({"X": (3, 3)}, {"X": (2, 3, 3)})),
     "Dropout": Entry(({"data": (2, 3)},), {}, {"seed": (1,), "is_test": (1,)}, {"ratio": 0.5, "training_mode": 0}),
     "Einsum": Entry(
-        ({"0": (2, 3), "0b": (3, 4)}, {"0": (3, 3)}),
+        (
+            {"0": (2, 3), "0b": (3, 4)},
+            *({"0": (3, 3), "equation": equation} for equation in ("ii->i", "ij->i", "ii", "ij->ji")),
+        ),
         {"equation": "ij,jk->ik"},
-        {"equation": ("ij,jk", "...j,jk->...k", "ii->i", "ij->i", "ii")},
+        {"equation": ("ij,jk", "...j,jk->...k")},
     ),
     "Expand": Entry(({"input": (3, 1), "shape": [3, 4]},)),
     "Flatten": Entry(({"input": (2, 3, 4)},), {}, {"axis": (0, 2, -1)}),
@@ -417,7 +420,7 @@ CATALOGUE: dict[str, Entry] = {
             {"A": (3, 4), "B": (4, 3)},
             *(
                 {"A": (3, 4), "B": (4, 3), "C": bias, "T": f"tensor({element})"}
-                for element in ("float16", "double")
+                for element in ("float16", "double", "int32")
                 for bias in ((3,), [1.0] * 3, (3, 3))
             ),
         ),
