@@ -335,6 +335,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 unread,
                 values.find_source,
                 values.has_use,
+                values.is_model_output,
             )
 
     def _describe(self, scope: ValueTypes, traits: TraitReader, node: NodeView) -> Operation:
