@@ -25,6 +25,7 @@ from onnxgate.commands.init.targets import (
     describe_prediction,
     find_uncovered_runtimes,
     list_engines,
+    name_target,
     predict_models,
     suggest_targets,
 )
@@ -269,9 +270,10 @@ def _describe_target(
     requirement: str, survey: RepositorySurvey, options: CommonOptions, index: UvIndex | None
 ) -> SuggestedTarget:
     """Return the target for a runtime that the user names."""
-    models = [facts.path for facts in survey.facts]
-    predictions = predict_models(survey.folder, models, options.jobs, list_engines((), [requirement]))
-    return SuggestedTarget("cpu", requirement, describe_prediction(requirement, predictions, index, survey.pointers))
+    (engine,) = list_engines((), [requirement])
+    predictions = predict_models(survey.folder, [facts.path for facts in survey.facts], options.jobs, [engine])
+    comments = describe_prediction(requirement, predictions, index, survey.pointers)
+    return SuggestedTarget(name_target(engine), requirement, comments)
 
 
 def _print_missing_declaration(survey: RepositorySurvey, runtime: str) -> None:

@@ -419,6 +419,14 @@ def test_runtime_option_sets_the_target(installed: Path, repository: Path) -> No
     assert load_config(repository / CONFIG).config.targets["cpu"].runtime == "onnxruntime >=1.18, <1.20"
 
 
+def test_runtime_option_of_another_engine(installed: Path, repository: Path) -> None:
+    """The target is named like the engine, and its releases are predicted."""
+    init(installed, repository, "--runtime", "openvino==2025.3.0")
+
+    assert load_config(repository / CONFIG).config.targets["openvino"].runtime == "openvino==2025.3.0"
+    assert "There is no prediction" not in (repository / CONFIG).read_text(encoding="utf-8")
+
+
 def test_models_that_git_does_not_track(installed: Path, repository: Path) -> None:
     """The error names the command that adds the model."""
     git(repository, "rm", "--quiet", "--cached", "models/net.onnx")

@@ -222,8 +222,7 @@ def _lacks_release(engine: str, pin: str) -> bool:
 def _name_targets(runtimes: Sequence[DeployedRuntime]) -> list[str]:
     """Return a distinct target name for each runtime. A single one is named `cpu`, unless it is of another engine."""
     if len(runtimes) == 1:
-        engine = find_checked_engine(runtimes[0])
-        return ["cpu" if engine == ONNXRUNTIME else engine]
+        return [name_target(find_checked_engine(runtimes[0]))]
     candidates = [_candidate_names(runtime) for runtime in runtimes]
     count = Counter(name for names in candidates for name in dict.fromkeys(names))
     used: list[str] = []
@@ -232,6 +231,11 @@ def _name_targets(runtimes: Sequence[DeployedRuntime]) -> list[str]:
         distinct = [name for name in names if count[name] == 1] or [names[0], *numbered]
         used.append(next(name for name in distinct if name not in used))
     return used
+
+
+def name_target(engine: str) -> str:
+    """Return the name of the only target of a config."""
+    return engine if engine in PYTHON_ENGINES and engine != ONNXRUNTIME else "cpu"
 
 
 def _candidate_names(runtime: DeployedRuntime) -> tuple[str, ...]:
