@@ -112,10 +112,16 @@ _BY_ATTRIBUTES = (
     SHORT_PADS,
     *LOCALE_RESTRICTIONS,
 )
-_RESTRICTED_OPERATORS = frozenset((*(name for it in _BY_ATTRIBUTES for name in it.operators), *_SCALED))
+_RESTRICTED_OPERATORS = frozenset(
+    (*(name for it in _BY_ATTRIBUTES for name in it.operators), *_SCALED, "GroupQueryAttention", "Split")
+)
 """Names of operators that releases with a kernel reject with certain attributes or types, whatever their traits are."""
 UNEVENLY_RESTRICTED_OPERATORS = frozenset(
-    (*(name for it in _BY_ATTRIBUTES if it.first or it.last for name in it.operators), *_SCALED)
+    (
+        *(name for it in _BY_ATTRIBUTES if it.first or it.last for name in it.operators),
+        *_SCALED,
+        "GroupQueryAttention",
+    )
 )
 """Those of them that not all releases with a kernel reject."""
 
