@@ -51,6 +51,7 @@ IR_VERSION = 8  # every release supports it
 OPTIONS = {SINGLE: "Single", OPTIONAL: "Optional", VARIADIC: "Variadic", MIXED: "Variadic"}
 EXPLANATIONS = {
     r"(If|Loop)\(": "the Identity in its body does not support the type",
+    r"QMoE\(.*bfloat16": "a layout of the weights that kernels of bfloat16 require",
     r"(BeamSearch|GreedySearch|Sampling|WhisperBeamSearch)\(": "needs the graph of a decoder",
 }
 """Operators whose nodes do not load for a reason that answers do not consider."""
@@ -248,6 +249,8 @@ def _choose_attributes(node: Operation, schema: Schema) -> dict[str, object]:
         if it and (index >= len(schema.inputs) or schema.inputs[index].option in (VARIADIC, MIXED))
     ]
     attributes |= subgraphs.graphs(node.name, variadic, [it for it in node.outputs if it])
+    if node.name == "MatMulNBits":
+        attributes["bits"] = 4  # the only number that all releases support
     if node.name == "MurmurHash3":
         attributes["positive"] = int(node.outputs[0] != "tensor(int32)")
     for attribute in node.attributes:

@@ -167,9 +167,17 @@ def _is_consistent(operation: Operation, schema: Schema) -> bool:
     types = {formal.type: value_type for formal, value_type in arguments if value_type}
     if (operation.label, schema.since) in _WITH_OTHER_RESULT and len(set(types.values())) < len(types):
         return False
+    if operation.name == "BitCast" and len({_count_bits(value_type) for value_type in types.values()}) > 1:
+        return False
     container, element = (types.get(name, "") for name in _CONTAINERS.get(operation.name, ("", "")))
     is_plain = operation.name == "OptionalGetElement" and not container.startswith("optional(")
     return not container or not element or element == (container if is_plain else container.partition("(")[2][:-1])
+
+
+def _count_bits(value_type: str) -> int:
+    """Return the number of bits of a tensor's element; 0 if it is unknown."""
+    element = value_type.removeprefix("tensor(").removesuffix(")")
+    return next((row.bits for row in ELEMENT_TYPES.values() if row.name == element), 0)
 
 
 def _select_arguments(name: str, schema: Schema, wanted: tuple[str, ...]) -> _Arguments:

@@ -37,3 +37,13 @@ def test_sequences_have_the_elements_in_question(parameter: str) -> None:
 
     assert operator is not None
     assert list_operations(operator, 11, 11, parameter, types)[0].inputs == ("seq(tensor(uint64))", "tensor(int32)")
+
+
+@pytest.mark.parametrize(("result", "exists"), [("tensor(double)", False), ("tensor(int8)", True)])
+def test_bits_keep_their_number(result: str, exists: bool) -> None:
+    """BitCast returns a type of the same size; releases refuse other types."""
+    release = get_implementation("1.32.0")
+    operator = release.operator("ai.onnx", "BitCast") if release else None
+
+    assert operator is not None
+    assert bool(list_operations(operator, 26, 26, "T1", (("T1", "tensor(uint8)"), ("T2", result)))) == exists
