@@ -152,3 +152,41 @@ def test_the_ends_of_each_series_are_measured_first(monkeypatch: pytest.MonkeyPa
     actual = [each.release for each in probed.TRACT.find(())]
 
     assert actual == ["0.21.8", "0.21.11", "0.21.9", "0.21.10", "0.22.1", "0.23.0", "0.23.1"]
+
+
+def test_outputs_that_depend_on_an_attribute_are_no_separate_difference() -> None:
+    """BatchNormalization has statistics as outputs only in training mode, so that no probe has only one of both."""
+    probes = [
+        probe("training_mode: unset", "running_mean: unused"),
+        probe("training_mode=1", "running_mean: used", loads=False),
+    ]
+
+    assert [Condition(("training_mode=1",), 1)] == find_conditions(probes, 1)
+
+
+def test_the_most_specific_feature_is_the_condition() -> None:
+    """A value that is refused does not imply that other values of the attribute are refused."""
+    probes = [probe("keepdims: unset"), probe("keepdims: set", "keepdims=0", loads=False)]
+
+    assert [Condition(("keepdims=0",), 1)] == find_conditions(probes, 1)
+
+
+def test_versions_without_an_attribute_skip_forms_with_it() -> None:
+    """A blocked scale without `block_size` is invalid, and its refusal would count against its rank."""
+    schema = defs.get_schema("QuantizeLinear", 13)
+    stored = (it for _, model in probe_models.generate(schema, 18) for it in model.graph.initializer)
+    ranks = {len(it.dims) for it in stored if it.name == "x1"}
+
+    assert {0, 1} == ranks
+
+
+def test_sequences_of_the_interface_are_refused_if_all_such_probes_are() -> None:
+    """A sequence between two nodes can be supported by an engine that accepts no sequence as input or output."""
+    name, described = next(it for it in probed.list_probes().items() if it[1].operator[1] == "SplitToSequence")
+    groups = {(described.operator, described.version): [(described, probed.REFUSED)] * probed.MIN_PROBES}
+
+    found = probed._find_interface_conditions(groups)
+    assert {described.operator: {"output_sequence: model output"}} == found, name
+
+    groups[described.operator, described.version].append((described, probed.LOADS))
+    assert not probed._find_interface_conditions(groups)

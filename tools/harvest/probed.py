@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from campaigns.conformance import engine_loads
+from campaigns.conformance.real_loads import CRASHED, TIMED_OUT
 from harvest.data import Description
 from harvest.probing import conditions, probe_models
 from harvest.probing.conditions import Condition, Probe
@@ -43,6 +44,9 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose probes are too few to conclude that a version of them is never loaded."""
 MIN_PROBES = 8
 """Minimum number of probes, all of them refused, from which it follows that a version of an operator is refused."""
+RETRIES = 3
+"""Number of further loads of a probe that ends the process. Source: OpenVINO 2024.5.0 to 2026.4.1 ends in 1 of 4 loads
+of a Slice with computed `axes`."""
 CONSTANT, NOT_CONSTANT = "inputs: constant", "inputs: not constant"
 LOADS, REFUSED, MISSING = range(3)
 """Result of a probe. MISSING: the release reports that it does not implement the operator."""
@@ -146,7 +150,11 @@ class ProbedHarvester:
         assumed = self.find_assumed(work, release)
         spec = engine_loads.find_spec(self._engine, release.release)
         models = {name: probe.data for name, probe in list_probes().items() if name not in assumed}
-        return self.store(work, release, engine_loads.load_all(spec, models), assumed)
+        texts = engine_loads.load_all(spec, models)
+        for _ in range(RETRIES):
+            crashed = {name: models[name] for name, text in texts.items() if text.startswith((CRASHED, TIMED_OUT))}
+            texts |= engine_loads.load_all(spec, crashed) if crashed else {}
+        return self.store(work, release, texts, assumed)
 
     def find_assumed(self, work: Path, release: EngineRelease) -> dict[str, int]:
         """Return the results on which the nearest measured older and newer releases of the same series agree.
@@ -212,7 +220,8 @@ def list_probes() -> dict[str, _ProbeModel]:
     """Return all probes by name."""
     versions = probe_models.list_versions()
     models = [it for schema, last in versions for it in probe_models.generate(schema, last)]
-    models += [*probe_models.generate_others(), *probe_models.generate_unnamed()]
+    others = (probe_models.generate_others(), probe_models.generate_captures(), probe_models.generate_unnamed())
+    models += itertools.chain(*others)
     return {name: describe_probe(model) for name, model in models}
 
 
@@ -246,6 +255,7 @@ def _derive_table(record: Record) -> Table:
         probe = list_probes()[name]
         groups[probe.operator, probe.version].append((probe, result))
     rows = harvest.TableBuilder()
+    interface = _find_interface_conditions(groups)
     for (operator, version), probed in groups.items():
         if any(result == LOADS for _, result in probed):
             found = _find_conditions(tuple(probed))
@@ -258,7 +268,31 @@ def _derive_table(record: Record) -> Table:
             rows.add(operator, ConditionRow(version, (), 1))
         else:
             rows.add(operator, KernelRow(version, version, PROVIDER, (), 1))
+        for feature in sorted(interface[operator]):
+            if any(feature in probe.features for probe, _ in probed):
+                rows.add(operator, ConditionRow(version, (feature,), 1))
     return rows.table(record.engine, PLATFORM, (record.source,))
+
+
+def _find_interface_conditions(
+    groups: Mapping[tuple[tuple[str, str], int], Sequence[tuple[_ProbeModel, int]]],
+) -> Mapping[tuple[str, str], set[str]]:
+    """Return by operator that its sequences cannot be inputs or outputs of the model, if all such probes are refused.
+
+    A subgraph may convert a sequence that the model passes to the node, unlike the other operators.
+    """
+    loads: dict[tuple[tuple[str, str], str], list[bool]] = defaultdict(list)
+    for (operator, _), probed in groups.items():
+        for probe, result in probed:
+            for feature in probe.features:
+                is_input = feature.endswith(node_features.MODEL_INPUT) and operator[1] not in CONTROL_FLOW
+                if is_input or feature.endswith(node_features.MODEL_OUTPUT):
+                    loads[operator, feature].append(result == LOADS)
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for (operator, feature), results in loads.items():
+        if len(results) >= MIN_PROBES and not any(results):
+            found[operator].add(feature)
+    return found
 
 
 @functools.cache  # most releases have the same results

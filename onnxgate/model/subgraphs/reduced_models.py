@@ -324,7 +324,7 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, pat
 
 def list_needed_values(node: NodeProto) -> tuple[str, ...]:
     """Return the names of the values that a node needs: its inputs, then the values that its subgraphs capture."""
-    captured = (name for graph in iter_node_subgraphs(node) for name in _iter_free_names(graph))
+    captured = (name for graph in iter_node_subgraphs(node) for name in iter_captured_names(graph))
     return tuple(dict.fromkeys((*filter(None, node.input), *captured)))
 
 
@@ -338,7 +338,7 @@ def called_function_key(node: NodeProto) -> OperatorKey:
     return (canonical_domain(node.domain), node.op_type, node.overload)
 
 
-def _iter_free_names(graph: GraphProto) -> Iterator[str]:
+def iter_captured_names(graph: GraphProto) -> Iterator[str]:
     """Yield the names of the values from enclosing graphs that a graph uses."""
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own |= {sparse.values.name for sparse in graph.sparse_initializer}

@@ -28,6 +28,7 @@ from onnxgate.support.matching.operations import (
     SupportGap,
     TypedModel,
     TypedNode,
+    assume_internal,
     assume_used,
     get_unknown_source,
     get_unknown_type,
@@ -355,6 +356,7 @@ def predict(
                     type_of=get_unknown_type,
                     source_of=get_unknown_source,
                     is_used=assume_used,
+                    is_output=assume_internal,
                 )
                 gap, unknown = (result, "") if isinstance(result, SupportGap) else (None, result)
                 problems.append(NodeProblem(detached, gap, unknown))

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from onnxgate.model.reading.view import iter_subgraphs
+from onnxgate.model.subgraphs.reduced_models import iter_captured_names
 from onnxgate.support.matching.operations import Attribute, Operation, TypedNode
 from onnxgate.support.operators import MIXED, VARIADIC, FormalParameter, Schema
 
@@ -16,6 +18,8 @@ _MAX_NAMED_NUMBER = 9
 _MAX_COUNT = 3
 _RESULT_TYPES = frozenset({"to", "dtype", "output_dtype", "output_datatype"})
 """Attributes that set the type of an output, which is a feature of its own."""
+MODEL_INPUT, MODEL_OUTPUT = "model input", "model output"
+"""Features of sequences and optional values that are inputs and outputs of the model itself."""
 _SOURCES = {"constant": "constant", "input": "dynamic", "computed": "dynamic", "unknown": ""}
 
 
@@ -77,11 +81,23 @@ def _describe_inputs(node: TypedNode, schema: Schema) -> Iterator[str]:
         if index < len(names) and names[index]:
             is_input = node.source_of(names[index]) == "input"
             yield from _describe_shape(formal.name, node.type_of(names[index]), is_input=is_input)
+    for attribute in node.proto.attribute:
+        for graph in iter_subgraphs(attribute):
+            if any(node.source_of(name) in ("input", "computed") for name in iter_captured_names(graph)):
+                yield f"{attribute.name}: uses computed values"
 
 
 def _describe_shape(name: str, value_type: TypeProto | None, *, is_input: bool) -> Iterator[str]:
-    """Yield the rank and whether all sizes are known. Engines may know more about computed values than onnx infers."""
+    """Yield the rank and whether all sizes are known. Engines may know more about computed values than onnx infers.
+
+    Of a sequence or an optional value, only whether it is an input of the model, and its elements have no rank.
+    """
     if value_type is None or not value_type.HasField("tensor_type"):
+        if value_type is not None and is_input:
+            yield f"{name}: {MODEL_INPUT}"
+            element = _find_element(value_type)
+            if element is not None and not element.tensor_type.HasField("shape"):
+                yield f"{name}: rank unknown"
         return
     tensor_type = value_type.tensor_type
     if not tensor_type.HasField("shape"):
@@ -102,8 +118,23 @@ def _describe_shape(name: str, value_type: TypeProto | None, *, is_input: bool) 
             yield f"{name}: not empty"
 
 
+def _find_element(value_type: TypeProto) -> TypeProto | None:
+    """Return the tensor type in the type of a sequence or an optional value; None if it contains no tensors."""
+    while kind := value_type.WhichOneof("value"):
+        if kind == "tensor_type":
+            return value_type
+        if kind not in ("sequence_type", "optional_type"):
+            break
+        value_type = getattr(value_type, kind).elem_type
+    return None
+
+
 def _describe_outputs(node: TypedNode, schema: Schema) -> Iterator[str]:
     names = node.proto.output
+    for index, (name, type_) in enumerate(zip(names, node.operation.outputs, strict=True)):
+        formal = _find_formal(schema.outputs, index)
+        if formal is not None and type_ and not type_.startswith("tensor(") and node.is_output(name):
+            yield f"{formal.name}: {MODEL_OUTPUT}"
     for index, formal in enumerate(schema.outputs):
         if formal.option in (VARIADIC, MIXED):
             yield f"{formal.name}: {_count(len(names) - index)}"

@@ -127,6 +127,10 @@ class TraitReader:
             self._used = {*outputs, *(name for node in self._graph.all_nodes() for name in node.inputs)}
         return name in self._used
 
+    def is_model_output(self, name: str) -> bool:
+        """Return whether a value of this graph is an output of the model."""
+        return self._outer is None and not self._is_in_function and self._is_output(name)
+
     def _trace(self, name: str) -> None:
         """Find the source of a value after the sources of the values that it is computed from."""
         ahead = [name]

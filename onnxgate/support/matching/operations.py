@@ -106,6 +106,11 @@ def assume_used(name: str) -> bool:
     return True
 
 
+def assume_internal(name: str) -> bool:
+    """Return False, for each value of a graph whose outputs were not read."""
+    return False
+
+
 class TypedNode(msgspec.Struct, frozen=True, eq=False):
     """One node of a model with the types of its inputs and outputs."""
 
@@ -119,6 +124,7 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
     unread: str = ""  # why the body of the called function has no types
     source_of: Callable[[str], ValueSource] = get_unknown_source  # of a value in scope
     is_used: Callable[[str], bool] = assume_used  # a node of the graph takes the value, or it is an output of the graph
+    is_output: Callable[[str], bool] = assume_internal  # the value is an output of the model
 
     def all_nodes(self) -> Iterator[TypedNode]:
         """Yield this node and all nodes in its subgraphs or in the local function that it calls."""

@@ -332,8 +332,9 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 )
             else:
                 inside = tuple(self._inside(node, typed.node[index], scope, traits)) if node.graphs else ()
+                uses = (traits.has_use, traits.is_model_output)
                 yield TypedNode(
-                    operation, node.name, node.proto, inside, False, self.within, type_of, "", source, traits.has_use
+                    operation, node.name, node.proto, inside, False, self.within, type_of, "", source, *uses
                 )
 
     def _inside(

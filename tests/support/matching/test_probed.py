@@ -94,6 +94,49 @@ def test_shapes_of_computed_values_are_not_features_if_they_are_unknown() -> Non
     assert "X: rank 2" in features(text)
 
 
+def test_features_state_sequences_of_the_interface() -> None:
+    """OpenVINO supports sequences between nodes, but not as inputs and outputs of the model."""
+    inner = "g (seq(float[2]) s, int64 i) => (float[2] y) { t = SequenceErase (s, i) y = SequenceAt (t, i) }"
+    split = "g (float[4] x) => (float[2] y, seq(float[2]) s) { s = SplitToSequence (x) }"
+    branch = "b () => (seq(float) t) { t = SplitToSequence (x) }"
+    nested = (
+        f"g (bool k, float[4] x) => (seq(float) s) {{ s = If (k) <then_branch = {branch}, else_branch = {branch}> }}"
+    )
+
+    assert "input_sequence: model input" not in features(inner)
+    assert "input_sequence: model input" in features(inner.replace("(t, i)", "(s, i)"))
+    assert "output_sequence: model output" in features(split)
+    assert "output_sequence: model output" not in features(f"{split[:-1]} y = SequenceAt (s, i) }}")
+    (inside, _) = read(nested).nodes[0].inner
+    assert not inside.is_output("t")
+
+
+def test_elements_of_a_sequence_that_the_model_passes_have_a_rank() -> None:
+    """OpenVINO needs the rank of each input, also of the elements of a sequence."""
+    text = "g (seq(float[2]) s) => (seq(float) t) { t = Identity (s) }"
+
+    assert "input: rank unknown" not in features(text)
+    assert "input: rank unknown" in features(text.replace("[2]", "[]"))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [("float[2] w", True), ("", False), ("float[4] v", True)], ids=["input", "none", "computed"]
+)
+def test_bodies_that_use_computed_values(values: str, expected: bool) -> None:
+    """OpenVINO passes constants to the body of a Scan, but no other values from around it."""
+    used = {"float[2] w": "w", "": "c", "float[4] v": "u"}[values]
+    before = "u = Relu (v)" if used == "u" else ""
+    inputs = ", ".join(filter(None, ["float[2] s, float[3, 2] x", values]))
+    constants = "<float[2] c = {1.0, 2.0}>"
+    body = f"b (float[2] a, float[2] e) => (float[2] d, float[2] f) {{ d = Add (a, e) f = Add (d, {used}) }}"
+    text = (
+        f"g ({inputs}) => (float[2] y, float[3, 2] z) {constants}"
+        f"{{ {before} y, z = Scan <num_scan_inputs = 1, body = {body}> (s, x) }}"
+    )
+
+    assert expected is ("body: uses computed values" in features(text))
+
+
 def test_a_node_with_the_features_of_a_condition_is_refused() -> None:
     """Only nodes with all features of a condition are refused, even if another node has the same operation."""
     implementation = make_implementation(

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Shape = tuple[int, ...]
-Value = Shape | list[int] | list[float] | list[list[float]] | int | float | str
+Value = Shape | list[int] | list[float] | list[list[float]] | list[list[list[float]]] | int | float | str | None
 """Shape of a computed input, or the value of a parameter: an input that models usually store as a constant.
 
-In forms, the value of an attribute."""
+In forms, the value of an attribute; None if it is unset."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ _BINARY = [
 _ANY: tuple[Shape, ...] = ((2, 3, 4, 4), (3,), (), (2, 3))
 _PAIRS: tuple[tuple[Shape, Shape], ...] = (((2, 3, 4), (2, 3, 4)), ((2, 3, 4), (4,)), ((3,), ()), ((), ()))
 _QKV: Mapping[str, Value] = {"Q": (2, 3, 4, 8), "K": (2, 3, 6, 8), "V": (2, 3, 6, 8)}
+_MASKS: tuple[Shape, ...] = ((4, 6), (2, 1, 4, 6), (3, 4, 6), (2, 3, 4, 6))
 _CROP: Mapping[str, Value] = {
     "X": (1, 1, 4, 4),
     "roi": [0.0, 0.0, 0.4, 0.6, 1.0, 1.0, 0.6, 0.8],
@@ -106,10 +107,12 @@ def _image(**choices: Sequence[object]) -> Entry:
 def _reduce() -> Entry:
     forms = tuple({"0": shape} for shape in ((2, 3, 4), (2, 3, 4, 5), (3,)))
     forms = (*forms, {"0": (2, 3, 4), "axes": []}, {"0": (2, 3), "axes": []}, {"0": (2, 3, 4), "axes": [0, 1]})
+    several = ({"0": shape, "axes": [0, 1], "keepdims": 0} for shape in ((2, 3), (2, 3, 4), (2, 3, 4, 5), (1, 2, 3)))
     forms = (
         *forms,
+        *several,
+        *({"0": shape, "axes": [0, 1], "keepdims": 1} for shape in ((2, 3), (2, 3, 4))),
         {"0": (2, 3, 4), "axes": [0], "keepdims": 0},
-        {"0": (2, 3, 4, 5), "axes": [0, 1], "keepdims": 0},
         {"0": (2, 3), "axes": [1], "keepdims": 0},
         {"0": (2, 3), "axes": [], "keepdims": 0},
         {"0": (2, 3), "axes": [], "keepdims": 1},
@@ -189,10 +192,15 @@ CATALOGUE: dict[str, Entry] = {
     "Mod": Entry(
         (
             *({"0": left, "1": right} for left, right in _PAIRS),
-            *({"0": left, "1": right, "fmod": 0, "T": "tensor(float)"} for left, right in _PAIRS),
+            *(
+                {"0": left, "1": right, "fmod": fmod, "T": f"tensor({element})"}
+                for element in ("float", "double", "float16", "bfloat16")
+                for fmod in (0, None)
+                for left, right in _PAIRS
+            ),
         ),
         {"fmod": 1},
-        {"fmod": (0,)},
+        {"fmod": (0, None)},
         {},
         {"T": "tensor(int64)"},
     ),
@@ -227,6 +235,7 @@ CATALOGUE: dict[str, Entry] = {
             {"X": (2, 4, 8, 8), **_STATISTICS},
             {"X": (2, 4), **_STATISTICS},
             {"X": (2, 4, 8), **_STATISTICS},
+            *({"X": (2, 4, *sizes), **_STATISTICS, "training_mode": 1, "outputs": 3} for sizes in ((), (8,), (8, 8))),
         ),
         {},
         {"training_mode": (1,), "epsilon": (0.1,), "momentum": (0.5,), "spatial": (0,), "is_test": (1,)},
@@ -364,12 +373,25 @@ CATALOGUE: dict[str, Entry] = {
         (
             {"x": (2, 4), "x_scale": 0.5, "x_zero_point": 1},
             {"x": (2, 4), "x_scale": 0.5},
+            {"x": (2, 4), "x_scale": [0.5]},
+            {"x": (2, 4), "x_scale": [0.5], "x_zero_point": [1]},
             {"x": (2, 4), "x_scale": [0.5] * 4},
             {"x": (2, 4, 3, 3), "x_scale": [0.5] * 4},
             {"x": (2, 4), "x_scale": [0.5] * 4, "x_zero_point": [1] * 4},
             {"x": (2, 4, 3, 3), "x_scale": [0.5] * 4, "x_zero_point": [1] * 4},
             {"x": (2, 4), "x_scale": [[0.5] * 2] * 2, "block_size": 2},
             {"x": (2, 4), "x_scale": [[0.5] * 2] * 2, "x_zero_point": [[1] * 2] * 2, "block_size": 2},
+            {"x": (4, 4), "x_scale": [[0.5] * 2] * 4, "block_size": 2},
+            {"x": (4, 4), "x_scale": [[0.5] * 4] * 2, "axis": 0, "block_size": 2},
+            {"x": (2, 4, 3), "x_scale": [[[0.5] * 3] * 2] * 2, "block_size": 2},
+            {"x": (2, 4, 3), "x_scale": [[[0.5] * 3] * 2] * 2, "x_zero_point": [[[1] * 3] * 2] * 2, "block_size": 2},
+            {
+                "x": (4, 2, 3),
+                "x_scale": [[[0.5] * 3] * 2] * 2,
+                "x_zero_point": [[[1] * 3] * 2] * 2,
+                "axis": 0,
+                "block_size": 2,
+            },
         ),
         {},
         {"axis": (-1,), "block_size": ()},
@@ -379,12 +401,25 @@ CATALOGUE: dict[str, Entry] = {
         (
             {"x": (2, 4), "y_scale": 0.5, "y_zero_point": 1},
             {"x": (2, 4), "y_scale": 0.5},
+            {"x": (2, 4), "y_scale": [0.5]},
+            {"x": (2, 4), "y_scale": [0.5], "y_zero_point": [1]},
             {"x": (2, 4), "y_scale": [0.5] * 4},
             {"x": (2, 4, 3, 3), "y_scale": [0.5] * 4},
             {"x": (2, 4), "y_scale": [0.5] * 4, "y_zero_point": [1] * 4},
             {"x": (2, 4, 3, 3), "y_scale": [0.5] * 4, "y_zero_point": [1] * 4},
             {"x": (2, 4), "y_scale": [[0.5] * 2] * 2, "block_size": 2},
             {"x": (2, 4), "y_scale": [[0.5] * 2] * 2, "y_zero_point": [[1] * 2] * 2, "block_size": 2},
+            {"x": (4, 4), "y_scale": [[0.5] * 2] * 4, "block_size": 2},
+            {"x": (4, 4), "y_scale": [[0.5] * 4] * 2, "axis": 0, "block_size": 2},
+            {"x": (2, 4, 3), "y_scale": [[[0.5] * 3] * 2] * 2, "block_size": 2},
+            {"x": (2, 4, 3), "y_scale": [[[0.5] * 3] * 2] * 2, "y_zero_point": [[[1] * 3] * 2] * 2, "block_size": 2},
+            {
+                "x": (4, 2, 3),
+                "y_scale": [[[0.5] * 3] * 2] * 2,
+                "y_zero_point": [[[1] * 3] * 2] * 2,
+                "axis": 0,
+                "block_size": 2,
+            },
         ),
         {},
         {"axis": (-1,), "saturate": (0,), "block_size": ()},
@@ -511,6 +546,10 @@ CATALOGUE: dict[str, Entry] = {
             {"data": (1, 2, 4, 4), "pads": [0, 0, 1, 1, 0, 0, 1, 1]},
             {"data": (3, 4), "pads": [0, 1, 0, 1], "axes": [0, 1]},
             {"data": (1, 2, 4, 4), "pads": [1, 1, 1, 1], "axes": [2, 3]},
+            {"data": (4,), "pads": [0, 1], "axes": [0]},
+            {"data": (3, 4), "pads": [0, 1], "axes": [-1]},
+            {"data": (2, 3, 4), "pads": [0, 1], "axes": [-1]},
+            {"data": (1, 2, 4, 4), "pads": [0, 1], "axes": [1]},
         ),
         {},
         {"mode": ("reflect", "edge", "wrap"), "value": (0.5,)},
@@ -525,7 +564,13 @@ CATALOGUE: dict[str, Entry] = {
         )
     ),
     "Reshape": Entry(
-        ({"data": (2, 3, 4), "shape": [2, 12]}, {"data": (2, 3, 4), "shape": [0, -1]}), {}, {"allowzero": (1,)}
+        (
+            {"data": (2, 3, 4), "shape": [2, 12]},
+            {"data": (2, 3, 4), "shape": [0, -1]},
+            {"data": (0, 3, 4), "shape": [3, 4, 0], "allowzero": 1},
+        ),
+        {},
+        {"allowzero": (1,)},
     ),
     "Resize": Entry(
         (
@@ -573,6 +618,11 @@ CATALOGUE: dict[str, Entry] = {
         (
             _QKV,
             {"Q": (2, 4, 24), "K": (2, 6, 24), "V": (2, 6, 24), "q_num_heads": 3, "kv_num_heads": 3},
+            *({**_QKV, "attn_mask": mask, "U": "tensor(bool)"} for mask in _MASKS),
+            *({**_QKV, "attn_mask": mask, "U": "tensor(bool)", "is_causal": 1} for mask in _MASKS),
+            *({**_QKV, "attn_mask": mask, "is_causal": 1} for mask in _MASKS),
+            *({**_QKV, "attn_mask": mask, "U": "tensor(bool)", "is_causal": 1, "softcap": 2.0} for mask in _MASKS),
+            *({**_QKV, "attn_mask": mask, "U": "tensor(bool)", "is_causal": 1, "outputs": 4} for mask in _MASKS),
             {**_QKV, "past_key": (2, 3, 5, 8), "past_value": (2, 3, 5, 8), "outputs": 3},
             {**_QKV, "past_key": (2, 3, 5, 8), "past_value": (2, 3, 5, 8), "attn_mask": (4, 11), "outputs": 3},
             {**_QKV, "past_key": (2, 3, 5, 8), "past_value": (2, 3, 5, 8), "attn_mask": (4, 11), "outputs": 4},

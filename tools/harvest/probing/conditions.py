@@ -67,6 +67,7 @@ def find_conditions(probes: Sequence[Probe], releases: int) -> list[Condition]:
 def _find_isolated(probes: Sequence[Probe], refused: Sequence[int]) -> dict[str, frozenset[int]]:
     """Return by feature the refused probes that differ from a loaded probe only in one input, type or attribute."""
     found: dict[str, set[int]] = defaultdict(set)
+    dependent = _list_dependent_outputs(probes)
     loaded = [probe.features for probe in probes if probe.loads]
     for index in refused:
         for features in loaded:
@@ -74,6 +75,8 @@ def _find_isolated(probes: Sequence[Probe], refused: Sequence[int]) -> dict[str,
             different -= _list_own_types(probes[index].features, features)
             if any("=seq(" in it or "=optional(" in it for it in different):  # has no rank
                 different = {it for it in different if not it.endswith("rank unknown")}
+            if any(_is_attribute(it) for it in different):
+                different = {it for it in different if _subject(it) not in dependent}
             sources = {it for it in different if it.endswith((": constant", ": dynamic", ": not constant"))}
             if sources == different and _NOT_CONSTANT in probes[index].features - features:
                 found[_NOT_CONSTANT].add(index)
@@ -87,6 +90,22 @@ def _find_isolated(probes: Sequence[Probe], refused: Sequence[int]) -> dict[str,
                 for feature in different & probes[index].features:
                     found[feature].add(index)
     return {feature: frozenset(indices) for feature, indices in found.items()}
+
+
+def _list_dependent_outputs(probes: Sequence[Probe]) -> set[str]:
+    """Return the outputs that nodes have only, and always, with a certain value of an attribute."""
+    with_feature: dict[str, list[int]] = defaultdict(list)
+    for index, probe in enumerate(probes):
+        for feature in probe.features:
+            if _is_attribute(feature) or feature.endswith(": used"):
+                with_feature[feature].append(index)
+    values = {tuple(indices) for feature, indices in with_feature.items() if _is_attribute(feature)}
+    return {_subject(it) for it, indices in with_feature.items() if it.endswith(": used") and tuple(indices) in values}
+
+
+def _is_attribute(feature: str) -> bool:
+    """Return whether a feature is the value of an attribute."""
+    return "=" in feature and not feature.endswith(")")
 
 
 def _is_constant(feature: str) -> bool:
@@ -115,9 +134,10 @@ _Candidate = tuple[int, tuple[str, ...], int, frozenset[int]]
 
 
 def _rank(candidate: _Candidate) -> tuple[int, int, list[str]]:
+    """Return a key: of the candidates that explain as many loads, the one with the most specific features is best."""
     gain, features, _, _ = candidate
-    shapes = sum(2 * _is_shape(feature) - (": rank" in feature) for feature in features)
-    return gain, -shapes, [_invert(feature) for feature in features]
+    vague = sum(2 * _is_shape(it) - (": rank" in it) + 2 * it.endswith(": set") for it in features)
+    return gain, -vague, [_invert(feature) for feature in features]
 
 
 def _invert(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ UNNAMED = (
     ("ai.onnx.preview.training", "Momentum", 1),
 )
 """Operators without a schema in ONNX Runtime: domain, name and version."""
+_SCAN_WITHOUT_BATCH = 9
+"""First opset in which Scan has no batch axis."""
 _BROADCASTING = 8
 """First opset in which all elementwise operators broadcast."""
 _MAX_OTHERS = 12
@@ -131,6 +134,8 @@ def _vary(schema: Any, entry: Entry) -> Iterator[Case]:
         stored = frozenset(name for name in inputs if name in form and not isinstance(form[name], tuple))
         if len(stored) > 1:
             yield Case(form=index, flipped=stored)
+            for name in sorted(stored.difference(names)):
+                yield Case(form=index, flipped=frozenset([name]))
     for parameter, types in constraints.items():
         typed = {it.name for it in schema.inputs if it.type_str == parameter}
         stored = frozenset(name for name in typed if not isinstance(entry.forms[0].get(name, ()), tuple))
@@ -192,6 +197,9 @@ def _build(schema: Any, opset: int, entry: Entry, case: Case) -> ModelProto | No
     if case.form >= len(entry.forms):
         return None
     form = entry.forms[case.form]
+    newest = defs.get_schema(schema.name)
+    if any(key in newest.attributes and key not in _list_arguments(schema) for key in form):
+        return None
     constraints = {each.type_param_str: _list_tensors(each) for each in schema.type_constraints}
     own = {key: value for key, value in form.items() if key in constraints and isinstance(value, str)}
     types = _bind(constraints, {**entry.types, **own, **case.types})
@@ -257,6 +265,11 @@ def _build(schema: Any, opset: int, entry: Entry, case: Case) -> ModelProto | No
     graph = helper.make_graph([node], "g", inputs, [ValueInfoProto(name=name) for name in outputs], initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
     return _declare_outputs(model, [types.get(it.type_str, it.type_str) for it in schema.outputs])
+
+
+def _list_arguments(schema: Any) -> set[str]:
+    """Return the names of the inputs and attributes of an operator version."""
+    return {*schema.attributes, *(formal.name for formal in schema.inputs)}
 
 
 def _declare_outputs(model: ModelProto, types: Sequence[str]) -> ModelProto | None:
@@ -393,6 +406,26 @@ def _set_shapes(model: ModelProto) -> ModelProto:
         for size in (2, 3) if innermost.HasField("tensor_type") else ():
             innermost.tensor_type.shape.dim.add(dim_value=size)
     return copy
+
+
+def generate_captures() -> Iterator[tuple[str, ModelProto]]:
+    """Yield models with a Scan whose body takes no value, a constant or an input from around it."""
+    for schema, opset in list_versions(_SCAN_WITHOUT_BATCH):
+        for element in (TensorProto.FLOAT, TensorProto.INT64) if schema.name == "Scan" else ():
+            vector, matrix = ([size] * rank for size, rank in ((2, 1), (2, 2)))
+            declare = functools.partial(helper.make_tensor_value_info, elem_type=element)
+            for source, outer in (("nothing", "x"), ("a constant", "w"), ("an input", "w")):
+                nodes = [helper.make_node("Add", ["s", "x"], ["d"]), helper.make_node("Add", ["d", outer], ["e"])]
+                body = [[declare(name, shape=vector) for name in names] for names in (("s", "x"), ("d", "e"))]
+                scan = helper.make_node("Scan", ["a", "b"], ["y", "z"], num_scan_inputs=1)
+                scan.attribute.append(helper.make_attribute("body", helper.make_graph(nodes, "body", *body)))
+                constants = [helper.make_tensor("w", element, vector, [1, 2])] if source == "a constant" else []
+                inputs = [declare("a", shape=vector), declare("b", shape=matrix)]
+                inputs += [declare("w", shape=vector)] if source == "an input" else []
+                outputs = [declare("y", shape=vector), declare("z", shape=matrix)]
+                graph = helper.make_graph([scan], "g", inputs, outputs, constants)
+                model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
+                yield f"Scan({schema.since_version})@{opset} body with {source}, {element}", model
 
 
 def generate_unnamed() -> Iterator[tuple[str, ModelProto]]:
