@@ -44,9 +44,6 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose probes are too few to conclude that a version of them is never loaded."""
 MIN_PROBES = 8
 """Minimum number of probes, all of them refused, from which it follows that a version of an operator is refused."""
-RETRIES = 3
-"""Number of further loads of a probe that ends the process. Source: OpenVINO 2024.5.0 to 2026.4.1 ends in 1 of 4 loads
-of a Slice with computed `axes`."""
 CONSTANT, NOT_CONSTANT = "inputs: constant", "inputs: not constant"
 LOADS, REFUSED, MISSING = range(3)
 """Result of a probe. MISSING: the release reports that it does not implement the operator."""
@@ -114,9 +111,9 @@ def _bisect(releases: Sequence[EngineRelease]) -> Iterator[EngineRelease]:
 class ProbedHarvester:
     """Harvests one engine."""
 
-    def __init__(self, engine: str, title: str, oldest: str, series: int, missing: str) -> None:
+    def __init__(self, engine: str, title: str, oldest: str, series: int, missing: str, retries: int = 0) -> None:
         self.DESCRIPTION = Description(engine, PLATFORM, HEAD.format(engine=engine, title=title))
-        self._engine, self._oldest, self._missing = engine, oldest, missing
+        self._engine, self._oldest, self._missing, self._retries = engine, oldest, missing, retries
         self._series = series  # number of parts of a release that name its series
 
     def find(self, named: Sequence[str]) -> tuple[EngineRelease, ...]:
@@ -151,7 +148,7 @@ class ProbedHarvester:
         spec = engine_loads.find_spec(self._engine, release.release)
         models = {name: probe.data for name, probe in list_probes().items() if name not in assumed}
         texts = engine_loads.load_all(spec, models)
-        for _ in range(RETRIES):
+        for _ in range(self._retries):
             crashed = {name: models[name] for name, text in texts.items() if text.startswith((CRASHED, TIMED_OUT))}
             texts |= engine_loads.load_all(spec, crashed) if crashed else {}
         return self.store(work, release, texts, assumed)
@@ -202,10 +199,11 @@ OPENVINO = ProbedHarvester(
     "OpenVINO",
     "2024.5",
     1,
-    r"(?:No conversion rule found for|does not support the following ONNX) operations:"
+    missing=r"(?:No conversion rule found for|does not support the following ONNX) operations:"
     r"[^\n]*?[ .]{name}(?:-\d+)?(?:[,\s]|$)",
+    retries=3,  # Source: 2024.5.0 to 2026.4.1 end the process in 1 of 4 loads of a Slice with computed `axes`
 )
-TRACT = ProbedHarvester("tract", "tract", "0.21.8", 2, r"Unimplemented\({name}\)")
+TRACT = ProbedHarvester("tract", "tract", "0.21.8", 2, missing=r"Unimplemented\({name}\)")
 
 
 @functools.cache
