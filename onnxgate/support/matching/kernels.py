@@ -34,7 +34,7 @@ from onnxgate.support.matching.operations import (
     get_unknown_source,
     get_unknown_type,
 )
-from onnxgate.support.matching.probed import calls_functions, match_probed_node, match_probed_operation
+from onnxgate.support.matching.probed import match_probed_node, match_probed_operation
 from onnxgate.support.matching.restrictions import (
     LOCALE_OPERATORS,
     eliminates,
@@ -359,7 +359,7 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
     """
     operation = node.operation
     if implementation.is_probed:
-        return node.calls and calls_functions(implementation)
+        return False
     if not node.calls or operation.domain in _CLOSED_DOMAINS:
         return False
     operator = implementation.operator(operation.domain, operation.name)
