@@ -78,11 +78,7 @@ class RemovedNodes:
         """Return the nodes with outputs of which only the shape is used, and it is known when the model is loaded."""
         values = self._values
         found: set[NodeView] = set()
-        ahead = [
-            node.inputs[0]
-            for node in values.graph.nodes
-            if node.operator[1] == "Shape" and node.inputs and values.is_fixed(node.inputs[0])
-        ]
+        ahead = [node.inputs[0] for node in values.graph.nodes if node.operator[1] == "Shape" and node.inputs]
         while ahead:
             maker = values.producer(ahead.pop())
             if maker is None or maker in found or maker.operator[1] == "Constant":

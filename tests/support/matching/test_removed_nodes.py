@@ -20,7 +20,7 @@ def list_verdicts(graph: str, *releases: str, opset: int = 17) -> list[str]:
     [
         (f"{LAYER} y = Add (n, w)", 17, "unknown"),
         (f"{LAYER} y = Add (n, w)", 16, "refused"),
-        (f"{LAYER} y = Neg (n)", 17, "refused"),
+        (f"{LAYER} y = Transpose (n)", 17, "refused"),
         (f"{LAYER.replace('Sqrt', 'Identity')} y = Add (n, w)", 17, "refused"),
         (f"{LAYER.replace('(q, w)', '(c, w)')} c = Cast <to = 16> (q) y = Add (n, w)", 17, "unknown"),
         ("y = Add (x, w)", 17, "refused"),
