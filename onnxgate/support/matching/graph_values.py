@@ -177,6 +177,21 @@ class GraphValues:
         is_simple = producer.operator[1] in _FOLDED and bool(inputs) and depth < _MAX_DEPTH
         return is_simple and all(self.is_folded(name, depth + 1) for name in inputs)
 
+    def may_be_folded(self, name: str, depth: int) -> bool:
+        """Return whether ONNX Runtime may replace a value by a constant when it loads a model.
+
+        In local functions, callers may pass a constant.
+        """
+        producer = self.producer(name)
+        if producer is not None:
+            if producer.operator[1] == "Shape" and self.is_fixed(producer.inputs[0]):
+                return True
+            return depth >= _MAX_DEPTH or all(self.may_be_folded(it, depth + 1) for it in producer.inputs if it)
+        if any(value.name == name for value in getattr(self.graph.proto, "input", ())):
+            return self.is_in_function
+        own = any(tensor.name == name for tensor in getattr(self.graph.proto, "initializer", ()))
+        return own or self._outer is None or self._outer.may_be_folded(name, depth)
+
     def is_stored(self, name: str) -> bool:
         """Return whether a constant belongs to this graph or one around it, and callers of the model cannot replace it.
 
