@@ -74,15 +74,7 @@ class GraphValues:
     def has_use(self, name: str) -> bool:
         """Return whether an output of the graph depends on a value."""
         if self._used is None:
-            self._used = set()
-            ahead = [getattr(value, "name", value) for value in self.graph.proto.output]
-            while ahead:
-                current = ahead.pop()
-                producer = None if current in self._used else self.producer(current)
-                self._used.add(current)
-                if producer is not None:
-                    inside = (inner.inputs for graph in producer.graphs for inner in graph.all_nodes())
-                    ahead += chain(producer.inputs, *inside)
+            self._used = _find_used(self.graph)
         return name in self._used
 
     def is_model_output(self, name: str) -> bool:
@@ -217,3 +209,20 @@ class GraphValues:
             return depth >= _MAX_DEPTH or all(self.is_constant(it, depth + 1) for it in producer.inputs if it)
         declared = getattr(self.graph.proto, "input", ())
         return all(value.name != name for value in declared)
+
+
+def _find_used(graph: GraphView) -> set[str]:
+    """Return the names of the values on which the outputs of a graph depend, including values of graphs around it."""
+    producers = {output: node for node in graph.nodes for output in node.outputs if output}
+    used: set[str] = set()
+    visited: set[int] = set()  # nodes with several outputs
+    ahead = [getattr(value, "name", value) for value in graph.proto.output]
+    while ahead:
+        name = ahead.pop()
+        if name not in used:
+            used.add(name)
+            producer = producers.get(name)
+            if producer is not None and id(producer) not in visited:
+                visited.add(id(producer))
+                ahead += chain(producer.inputs, *map(_find_used, producer.graphs))
+    return used
