@@ -21,10 +21,10 @@ function prose(text) {
   return text.split("`").map((part, index) => (index % 2 ? element("code", {}, part) : part));
 }
 
-/** Return links, `[text, address, name for screen readers]`, with commas between them. */
-function joinLinks(links) {
+/** Return links, `[text, address, name for screen readers]`, with a separator between them. */
+function joinLinks(links, separator = ", ") {
   return links.flatMap(([text, href, label], index) => [
-    index ? ", " : "",
+    index ? separator : "",
     element("a", { href, "aria-label": label }, text),
   ]);
 }
