@@ -39,19 +39,20 @@ TITLES = {
     "openvino": "OpenVINO",
     "tract": "tract",
 }
+PROBED = (
+    "Models with one node for each operator, version and type were loaded on the oldest and the newest release of each "
+    "series (such as OpenVINO 2026 or tract 0.23), and on the releases between them if results differ "
+    "({packages} official packages{platform}, CPU)."
+)
+"""Origin of the tables of all other engines, whose releases do not report their kernels."""
 ORIGINS = {
     "onnxruntime": "Each release reported its kernels and operator schemas ({packages} official packages"
     "{platform}, CPU). Whether a release uses a function body or inserts casts follows from rules that are compared "
     "with models that were loaded on these releases.",
     "onnxruntime-web": "Each release has the kernels and operator schemas of the ONNX Runtime release with the same "
     "number, except kernels whose models with one node it refused ({packages} official packages, WebAssembly).",
+    "tract": f"{PROBED} tract refuses many models although it supports each of their nodes.",
 }
-PROBED = (
-    "Models with one node for each operator, version and type were loaded on the oldest and the newest release of each "
-    "series (such as OpenVINO 2026 or tract 0.23), and on the releases between them if results "
-    "differ ({packages} official packages{platform}, CPU)."
-)
-"""Origin of the tables of all other engines, whose releases do not report their kernels."""
 WAY_CODES: dict[SupportWay, str] = {
     "kernel": "k",
     "converted": "v",

@@ -179,6 +179,8 @@ function renderChange(engine, kind, { entry, versions, from, to, parameters }) {
   const subject = element("span", { class: "subject" }, breakName(entry.name), " ", joinLinks(links, " "));
   const show = (way) => element("span", { class: "run" }, sign(way), WAYS[way].label);
   if (kind.endsWith("-types")) return [subject, element("span", {}, parameters.map(renderTypeChange))];
-  if (kind === "other-way" || kind === "unknown-in-one") return [subject, element("span", { class: "way-change" }, show(from), " → ", show(to))];
+  if (kind === "other-way" || kind === "unknown-in-one") {
+    return [subject, element("span", { class: "way-change" }, show(from), " → ", show(to))];
+  }
   return [subject, show(kind.startsWith("lost") ? "x" : to)];
 }

@@ -43,9 +43,9 @@ function renderTerminal(engine, parts) {
   return element("p", { class: "command" }, "In a terminal: ", element("code", {}, command));
 }
 
-/** Return the words of a command, in which lines do not end after a hyphen. */
-function joinWords(command) {
-  return command.split(" ").flatMap((word, index) => [index ? " " : "", element("span", {}, word)]);
+/** Return the words of a text, in which lines do not end after a hyphen or a dash. */
+function joinWords(text) {
+  return text.split(" ").flatMap((word, index) => [index ? " " : "", element("span", {}, word)]);
 }
 
 function writeCommand(engine, parts) {

@@ -129,7 +129,8 @@ function describeSupport(engine, spans) {
   const unknown = spans.filter((span) => span.way === "u");
   if (!ranges.length && unknown.length) {
     const number = countReleases(unknown);
-    return ["Not known", number < total ? `for ${number} of ${total} known releases and not supported by the others` : ""];
+    if (number === total) return ["Not known", ""];
+    return ["Not known", `for ${number} of ${total} known releases and not supported by the others`];
   }
   if (!ranges.length) return ["Not supported", `by any of the ${total} known releases`];
   const text = ranges.map(([first, last]) => nameRange(engine, first, last)).join(", ");
@@ -156,7 +157,7 @@ function renderAnswer(engine, title, spans, { shown, opset }) {
     "section",
     { class: `answer ${state}` },
     title ? element("h3", {}, element("code", {}, title)) : null,
-    element("p", { class: "verdict" }, element("strong", {}, verdict), " ", detail ? `${detail}.` : "", note),
+    element("p", { class: "verdict" }, element("strong", {}, joinWords(verdict)), " ", joinWords(detail && `${detail}.`), note),
     renderStrip(engine, spans),
     element(
       "table",

@@ -161,6 +161,7 @@ def test_origin_of_other_engines_names_the_releases_that_loaded_models() -> None
     assert (
         "on the oldest and the newest release of each series (such as OpenVINO 2026 or tract 0.23)" in engine["basis"]
     )
+    assert engine["basis"].endswith("CPU). tract refuses many models although it supports each of their nodes.")
 
 
 def test_number_of_supported_operators_is_stated() -> None:

@@ -526,7 +526,7 @@ def test_page_fits_and_requests_nothing(page: Page, width: int, theme: str) -> N
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(
-    "address", [*ADDRESSES, "#tract/compare", "#openvino", "#onnxruntime-web/compare/1.21.1/1.22.0"]
+    "address", [*ADDRESSES, "#tract/If", "#tract/compare", "#openvino", "#onnxruntime-web/compare/1.21.1/1.22.0"]
 )
 def test_words_are_not_split(page: Page, address: str, width: int) -> None:
     """Each word is on one line, but a long name of an operator may continue on the next line after `wbr`."""
@@ -539,7 +539,7 @@ def test_words_are_not_split(page: Page, address: str, width: int) -> None:
           const range = document.createRange();
           while (walker.nextNode()) {
             const node = walker.currentNode;
-            for (const word of node.parentElement.closest("[hidden], option") ? [] : node.data.matchAll(/\\w+/g)) {
+            for (const word of node.parentElement.closest("[hidden], option") ? [] : node.data.matchAll(/[\\w.–]+/g)) {
               range.setStart(node, word.index);
               range.setEnd(node, word.index + word[0].length);
               if (range.getClientRects().length > 1) split.push(word[0]);
