@@ -1,16 +1,16 @@
 """Write the compatibility page, which shows the operators that releases support, as one HTML file.
 
-`python tools/generate_support_page.py build/support.html`. Building the documentation writes the page, too.
+Building the documentation writes the page, too.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import gc
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -31,7 +31,7 @@ PALETTE = ROOT / "onnxgate" / "formats" / "html" / "page.css"
 SCRIPTS = ("data", "elements", "search", "operator", "compare", "export", "views")
 """Parts of the page's script in their order. They share one scope."""
 MAX_SIZE_BYTES = 400_000
-LONG_NAME = 22
+LONG_NAME = 18
 """Number of characters after which a name in the list may continue on the next line, between two words."""
 TITLES = {
     "onnxruntime": "ONNX Runtime",
@@ -39,18 +39,20 @@ TITLES = {
     "openvino": "OpenVINO",
     "tract": "tract",
 }
+PROBED = (
+    "Models with one node for each operator, version and type were loaded on the oldest and the newest release of each "
+    "series (such as OpenVINO 2026 or tract 0.23), and on the releases between them if results differ "
+    "({packages} official packages{platform}, CPU)."
+)
+"""Origin of the tables of all other engines, whose releases do not report their kernels."""
 ORIGINS = {
     "onnxruntime": "Each release reported its kernels and operator schemas ({packages} official packages"
     "{platform}, CPU). Whether a release uses a function body or inserts casts follows from rules that are compared "
     "with models that were loaded on these releases.",
     "onnxruntime-web": "Each release has the kernels and operator schemas of the ONNX Runtime release with the same "
     "number, except kernels whose models with one node it refused ({packages} official packages, WebAssembly).",
+    "tract": f"{PROBED} tract refuses many models although it supports each of their nodes.",
 }
-PROBED = (
-    "Models with one node for each operator, version and type were loaded on the oldest and the newest release, and on "
-    "the releases between them if results differ ({packages} official packages{platform}, CPU)."
-)
-"""Origin of the tables of all other engines, whose releases do not report their kernels."""
 WAY_CODES: dict[SupportWay, str] = {
     "kernel": "k",
     "converted": "v",
@@ -88,7 +90,7 @@ class PageData:
             domains.setdefault(answer.domain, {})[answer.operator] = [
                 self._encode_version(path, version, positions) for version in answer.versions
             ]
-        self._engines.append({**describe_engine(engine, len(answers)), "operators": domains})
+        self._engines.append({**describe_engine(engine, answers), "operators": domains})
 
     def encode(self) -> str:
         """Return the data as JSON that can be put into an HTML element."""
@@ -150,16 +152,17 @@ def _intern(indices: dict[Any, int], value: Any) -> int:
     return indices.setdefault(value, len(indices))
 
 
-def describe_engine(engine: str, count: int) -> dict[str, Any]:
-    """Return what the page states about an engine with this number of operators, and its releases."""
+def describe_engine(engine: str, answers: Sequence[OperatorSupport]) -> dict[str, Any]:
+    """Return what the page states about an engine and the support of its operators, and its releases."""
     table = operators.load_shipped_table(engine)
     releases = operators.list_known_releases(engine)
+    supported = sum(any(version.is_supported for version in answer.versions) for answer in answers)
     platform = f" for {table.platform[:1].upper()}{table.platform[1:]}" if table.platform else ""
     return {
         "name": engine,
         "title": TITLES.get(engine, engine),
-        "lead": f"Which releases run an operator, by opset and type: {count} operators in {len(releases)} releases, "
-        f"{releases[0]}–{releases[-1]}.",
+        "lead": f"Which of {len(releases)} releases, {releases[0]}–{releases[-1]}, run which operators, by opset and "
+        f"type. {supported} of the {len(answers)} listed operators are supported by at least one release.",
         "basis": ORIGINS.get(engine, PROBED).format(packages=len(table.sources), platform=platform),
         "releases": releases,
         "sources": [source.wheel for source in table.sources],
@@ -244,7 +247,7 @@ def render_page(answers: Mapping[str, Sequence[OperatorSupport]]) -> str:
     for engine, supports in answers.items():
         data.add(engine, supports)
     first = next(iter(answers))
-    stated = describe_engine(first, len(answers[first]))
+    stated = describe_engine(first, answers[first])
     releases = stated["releases"]
     style = _read_palette() + (TEMPLATES / "page.css").read_text(encoding="utf-8")
     parts = ((TEMPLATES / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
@@ -261,7 +264,7 @@ def render_page(answers: Mapping[str, Sequence[OperatorSupport]]) -> str:
         index=render_index(answers[first], releases[0]),
         sources="\n".join(f"<li>{escape(source)}</li>" for source in stated["sources"]),
         **{key: escape(stated[key]) for key in ("title", "lead", "basis")},
-        others=_name_others([describe_engine(engine, 0)["title"] for engine in list(answers)[1:]]),
+        others=_name_others([TITLES.get(engine, engine) for engine in list(answers)[1:]]),
         operators=len(answers[first]),
         oldest=releases[0],
         newest=releases[-1],
@@ -295,5 +298,12 @@ def write_page(path: Path) -> None:
     path.write_bytes(data)
 
 
+def main() -> None:
+    """Write the page to the file on the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("file", type=Path, metavar="FILE", help="HTML file to write, such as build/support.html")
+    write_page(parser.parse_args().file)
+
+
 if __name__ == "__main__":
-    write_page(Path(sys.argv[1]))
+    main()

@@ -37,6 +37,7 @@ function renderCompare(engine, releases) {
     ["other-way", "Supported in another way"],
     ["other-types", "Changed types"],
     ["unknown-in-one", "Support not known in one release"],
+    ["unknown-types", "Types not known in one release"],
   ];
   section.replaceChildren(
     element("h2", { id: "compare-name", tabindex: "-1" }, `${engine.title} ${from} → ${to}`),
@@ -70,8 +71,9 @@ function compareReleases(engine, a, b) {
       const change = { entry, version: it.version, opset: it.first, from, to };
       if (isSupported(from) && isSupported(to)) {
         if (from !== to) add("other-way", change);
-        const parameters = it.parameters.map((parameter) => compareTypes(parameter, a, b)).filter(Boolean);
-        if (parameters.length) add("other-types", { ...change, parameters });
+        const { changed, unknown } = compareTypes(it.parameters, a, b);
+        if (changed.length) add("other-types", { ...change, parameters: changed });
+        if (unknown.length) add("unknown-types", { ...change, parameters: unknown });
       } else if (from === "u" || to === "u") {
         if (from !== to) add("unknown-in-one", change);
       } else if (isSupported(to)) add(existed ? "gained-versions" : "gained-operators", change);
@@ -81,23 +83,30 @@ function compareReleases(engine, a, b) {
   return changes;
 }
 
-function compareTypes({ parameter, groups }, a, b) {
-  const [added, removed] = [[], []];
-  for (const { types, spans } of groups) {
-    const [from, to] = [wayAt(spans, a), wayAt(spans, b)];
-    if (!isSupported(from) && isSupported(to)) added.push(...types);
-    if (isSupported(from) && !isSupported(to)) removed.push(...types);
+/** Return the parameters with types that only one release supports, and those with types not known for one. */
+function compareTypes(parameters, a, b) {
+  const [changed, unknown] = [[], []];
+  for (const { parameter, groups } of parameters) {
+    const types = { "+": [], "−": [], "?": [] };
+    for (const group of groups) {
+      const [from, to] = [wayAt(group.spans, a), wayAt(group.spans, b)];
+      if (from === to || (isSupported(from) && isSupported(to))) continue;
+      types[from === "u" || to === "u" ? "?" : isSupported(to) ? "+" : "−"].push(...group.types);
+    }
+    if (types["+"].length || types["−"].length) changed.push({ parameter, added: types["+"], removed: types["−"] });
+    if (types["?"].length) unknown.push({ parameter, unknown: types["?"] });
   }
-  return added.length || removed.length ? { parameter, added, removed } : null;
+  return { changed, unknown };
 }
 
-function renderTypeChange({ parameter, added, removed }) {
+function renderTypeChange({ parameter, added = [], removed = [], unknown = [] }) {
   return element(
     "span",
     { class: "type-change" },
     element("code", {}, parameter),
     added.length ? element("span", { class: "gained" }, ` + ${added.join(", ")}`) : null,
     removed.length ? element("span", { class: "lost" }, ` − ${removed.join(", ")}`) : null,
+    unknown.length ? element("span", { class: "quiet" }, ` ? ${unknown.join(", ")}`) : null,
   );
 }
 
@@ -154,7 +163,7 @@ function renderChanges(engine, kind, title, changes) {
       element("h4", {}, domain),
       element(
         "ul",
-        { class: kind === "other-types" ? "" : "columns" },
+        { class: kind.endsWith("-types") ? "" : "columns" },
         items.map((it) => element("li", {}, renderChange(engine, kind, it))),
       ),
     ]),
@@ -167,9 +176,11 @@ function renderChange(engine, kind, { entry, versions, from, to, parameters }) {
     writeAddress(engine, entry.path, opset),
     `${entry.name} ${version}`,
   ]);
-  const subject = element("span", { class: "subject" }, `${entry.name} `, joinLinks(links));
+  const subject = element("span", { class: "subject" }, breakName(entry.name), " ", joinLinks(links, " "));
   const show = (way) => element("span", { class: "run" }, sign(way), WAYS[way].label);
-  if (kind === "other-types") return [subject, element("span", {}, parameters.map(renderTypeChange))];
-  if (kind === "other-way" || kind === "unknown-in-one") return [subject, element("span", { class: "way-change" }, show(from), " → ", show(to))];
+  if (kind.endsWith("-types")) return [subject, element("span", {}, parameters.map(renderTypeChange))];
+  if (kind === "other-way" || kind === "unknown-in-one") {
+    return [subject, element("span", { class: "way-change" }, show(from), " → ", show(to))];
+  }
   return [subject, show(kind.startsWith("lost") ? "x" : to)];
 }

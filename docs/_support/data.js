@@ -123,6 +123,10 @@ function nameRange(engine, first, last) {
   return since === until ? since : `${since}–${until}`;
 }
 
+function countReleases(spans) {
+  return spans.reduce((sum, span) => sum + span.last - span.first + 1, 0);
+}
+
 /** Return the ranges, `[first, last]`, in which an operator is supported in any way. */
 function listSupported(spans) {
   const ranges = [];

@@ -21,10 +21,10 @@ function prose(text) {
   return text.split("`").map((part, index) => (index % 2 ? element("code", {}, part) : part));
 }
 
-/** Return links, `[text, address, name for screen readers]`, with commas between them. */
-function joinLinks(links) {
+/** Return links, `[text, address, name for screen readers]`, with a separator between them. */
+function joinLinks(links, separator = ", ") {
   return links.flatMap(([text, href, label], index) => [
-    index ? ", " : "",
+    index ? separator : "",
     element("a", { href, "aria-label": label }, text),
   ]);
 }
@@ -43,9 +43,9 @@ function renderTerminal(engine, parts) {
   return element("p", { class: "command" }, "In a terminal: ", element("code", {}, command));
 }
 
-/** Return the words of a command, in which lines do not end after a hyphen. */
-function joinWords(command) {
-  return command.split(" ").flatMap((word, index) => [index ? " " : "", element("span", {}, word)]);
+/** Return the words of a text, in which lines do not end after a hyphen or a dash. */
+function joinWords(text) {
+  return text.split(" ").flatMap((word, index) => [index ? " " : "", element("span", {}, word)]);
 }
 
 function writeCommand(engine, parts) {

@@ -121,20 +121,31 @@ function renderChoices(engine, entry, versions, { opset, newestOpset, type, type
   return choices;
 }
 
+/** Return the answer in a few words, and how many releases it is about. */
 function describeSupport(engine, spans) {
   const ranges = listSupported(spans);
   const total = engine.releases.length;
   const newest = total - 1;
-  if (!ranges.length && spans.some((span) => span.way === "u")) return ["Not known", ""];
+  const unknown = spans.filter((span) => span.way === "u");
+  if (!ranges.length && unknown.length) {
+    const number = countReleases(unknown);
+    if (number === total) return ["Not known", ""];
+    return ["Not known", `for ${number} of ${total} known releases and not supported by the others`];
+  }
   if (!ranges.length) return ["Not supported", `by any of the ${total} known releases`];
   const text = ranges.map(([first, last]) => nameRange(engine, first, last)).join(", ");
-  const count = ranges.reduce((sum, [first, last]) => sum + last - first + 1, 0);
+  const count = countReleases(spans.filter((span) => isSupported(span.way)));
   if (count === total) return ["Supported", `by all ${total} known releases, ${text}`];
-  if (ranges.length === 1 && ranges[0][1] === newest) {
-    return [`Supported since ${engine.releases[ranges[0][0]]}`, `by ${count} of ${total} known releases`];
+  const last = ranges.at(-1)[1];
+  const older = countReleases(unknown.filter((span) => span.last < last));
+  const rest = older ? `; not known for ${older} older ${older === 1 ? "release" : "releases"}` : "";
+  if (ranges.length === 1 && last === newest) {
+    return [`Supported since ${engine.releases[ranges[0][0]]}`, `by ${count} of ${total} known releases${rest}`];
   }
-  const past = ranges.at(-1)[1] < newest;
-  return [`Supported by ${text}`, past ? "and not by newer releases" : `${count} of ${total} known releases`];
+  if (last === newest) return [`Supported by ${text}`, `${count} of ${total} known releases${rest}`];
+  const newer = countReleases(unknown.filter((span) => span.first > last));
+  const end = ["not by newer releases", "not known for some newer releases", "not known for newer releases"];
+  return [`Supported by ${text}`, `and ${end[newer ? (newer < newest - last ? 1 : 2) : 0]}${rest}`];
 }
 
 function renderAnswer(engine, title, spans, { shown, opset }) {
@@ -146,7 +157,7 @@ function renderAnswer(engine, title, spans, { shown, opset }) {
     "section",
     { class: `answer ${state}` },
     title ? element("h3", {}, element("code", {}, title)) : null,
-    element("p", { class: "verdict" }, element("strong", {}, verdict), " ", detail ? `${detail}.` : "", note),
+    element("p", { class: "verdict" }, element("strong", {}, joinWords(verdict)), " ", joinWords(detail && `${detail}.`), note),
     renderStrip(engine, spans),
     element(
       "table",

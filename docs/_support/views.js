@@ -1,6 +1,6 @@
 // The views, and what connects them.
 
-const LONG_NAME = 22;
+const LONG_NAME = 18;
 const staticIndex = [...document.getElementById("index-list").childNodes];
 let state = {};
 let focusHeading = false;

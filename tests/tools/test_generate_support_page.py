@@ -154,6 +154,43 @@ def test_long_names_continue_between_words() -> None:
     ]
 
 
+def test_origin_of_other_engines_names_the_releases_that_loaded_models() -> None:
+    """The footer does not claim more than the harvest does, which skips releases in a series."""
+    engine = tool.describe_engine("tract", [])
+
+    assert (
+        "on the oldest and the newest release of each series (such as OpenVINO 2026 or tract 0.23)" in engine["basis"]
+    )
+    assert engine["basis"].endswith("CPU). tract refuses many models although it supports each of their nodes.")
+
+
+def test_number_of_supported_operators_is_stated() -> None:
+    """A list with operators that an engine does not implement does not suggest that it does."""
+    never = (SupportSpan(RELEASES[0], RELEASES[-1], "none"),)
+    refused = OperatorSupport("onnxruntime", "ai.onnx", "Sub", (VersionSupport(7, 7, None, False, never, ()),))
+    engine = tool.describe_engine("onnxruntime", [operator("Add"), operator("Gelu", since=RELEASES[5]), refused])
+
+    assert engine["lead"] == (
+        f"Which of {len(RELEASES)} releases, {RELEASES[0]}–{RELEASES[-1]}, run which operators, by opset and type. "
+        "2 of the 3 listed operators are supported by at least one release."
+    )
+
+
+def test_tool_describes_its_use(tmp_path: Path) -> None:
+    """`--help` does not write a file with this name."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "generate_support_page.py", "--help"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.startswith("usage: generate_support_page.py [-h] FILE\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_too_large_page_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The documentation cannot be built with a page that exceeds the limit."""
     monkeypatch.setattr(tool, "collect_answers", lambda: {"onnxruntime": [operator("Add")]})

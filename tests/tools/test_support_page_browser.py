@@ -416,7 +416,7 @@ def test_comparison_lists_the_differences(page: Page) -> None:
             for name, _, versions in (
                 it.partition(" ") for it in page.texts(f"#view-compare details:nth-of-type({index}) .subject")
             )
-            for version in versions.split(", ")
+            for version in versions.split()
         }
         for index, title in enumerate(page.texts("#view-compare summary"), 1)
     }
@@ -451,9 +451,12 @@ def way(spans: Sequence[SupportSpan], release: str) -> str:
     return next(it.way for it in spans if names.index(it.since) <= index <= names.index(it.until))
 
 
-def test_comparison_separates_what_is_not_known(page: Page) -> None:
+@pytest.mark.parametrize(
+    ("releases", "subject"), [("1.31.1/1.32.0", "CausalConvWithState 27"), ("1.26.0/1.27.0", "StringNormalizer 10")]
+)
+def test_comparison_separates_what_is_not_known(page: Page, releases: str, subject: str) -> None:
     """Support that is not known in one of the releases is not another way of support."""
-    page.open("#compare/1.31.1/1.32.0")
+    page.open(f"#compare/{releases}")
     sections = {
         section.partition(" ")[2]: rows
         for section, rows in page.browser.evaluate(
@@ -463,8 +466,21 @@ def test_comparison_separates_what_is_not_known(page: Page) -> None:
     }
     unknown = next(rows for title, rows in sections.items() if title.startswith("Support not known in one release"))
 
-    assert any(row.startswith("CausalConvWithState 27") and "not known" in row for row in unknown)
+    assert any(row.startswith(subject) and "not known" in row for row in unknown)
     assert not any("not " in row for title, rows in sections.items() if "another way" in title for row in rows)
+
+
+def test_types_that_are_not_known_are_neither_gained_nor_lost(page: Page) -> None:
+    """A type that is not known for one of the releases is listed separately."""
+    page.open("#onnxruntime-web/compare/1.21.1/1.22.0")
+    shown = {
+        title.lstrip("±? ").rstrip(" 0123456789"): page.texts(f"#view-compare details:nth-of-type({index}) li")
+        for index, title in enumerate(page.texts("#view-compare summary"), 1)
+    }
+    formats = ", ".join(f"float8{name}" for name in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
+
+    assert f"Cast 19 21T1 ? bfloat16, {formats}T2 ? bfloat16, {formats}" in shown["Types not known in one release"]
+    assert not any("float8" in row for row in shown.get("Changed types", []))
 
 
 def test_comparison_can_be_changed_and_swapped(page: Page) -> None:
@@ -506,6 +522,58 @@ def test_page_fits_and_requests_nothing(page: Page, width: int, theme: str) -> N
         assert logged == []
         assert requested == {page.url}
         assert page.browser.evaluate("document.scrollingElement.scrollWidth") <= width, address
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    "address", [*ADDRESSES, "#tract/If", "#tract/compare", "#openvino", "#onnxruntime-web/compare/1.21.1/1.22.0"]
+)
+def test_words_are_not_split(page: Page, address: str, width: int) -> None:
+    """Each word is on one line, but a long name of an operator may continue on the next line after `wbr`."""
+    page.open(address, width=width)
+    split = page.browser.evaluate(
+        """
+        (() => {
+          const split = [];
+          const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+          const range = document.createRange();
+          while (walker.nextNode()) {
+            const node = walker.currentNode;
+            for (const word of node.parentElement.closest("[hidden], option") ? [] : node.data.matchAll(/[\\w.–]+/g)) {
+              range.setStart(node, word.index);
+              range.setEnd(node, word.index + word[0].length);
+              if (range.getClientRects().length > 1) split.push(word[0]);
+            }
+          }
+          return split;
+        })()
+        """
+    )
+
+    assert split == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_versions_follow_the_name_without_a_gap(page: Page, width: int) -> None:
+    """In a comparison, the versions that changed are spaced as words are, although their links are wider on phones."""
+    page.open("#tract/compare", width=width)
+    subject = page.browser.evaluate(
+        """
+        (() => {
+          const subjects = [...document.querySelectorAll(".subject")];
+          const subject = subjects.find((it) => it.textContent.startsWith("Attention"));
+          const range = document.createRange();
+          const boxes = [subject.firstChild, ...subject.querySelectorAll("a")].map((node) => {
+            range.selectNodeContents(node);
+            return range.getBoundingClientRect();
+          });
+          return [subject.innerText, boxes.slice(1).map((box, index) => box.left - boxes[index].right)];
+        })()
+        """
+    )
+
+    assert subject[0] == "Attention 23 24 25"
+    assert max(subject[1]) < 12
 
 
 @pytest.mark.parametrize("address", ["", "#Cast", "#compare/1.17.1/1.18.0", "#export", "#openvino", "#Gleu"])
@@ -562,6 +630,43 @@ def test_both_themes_have_contrast(page: Page) -> None:
             assert page.browser.evaluate(measure) == [], (theme, address)
 
 
+@pytest.mark.parametrize(
+    ("ways", "verdict"),
+    [
+        ("kkkk", "Supported by all 4 known releases, 2025.1.0–2026.1.0."),
+        ("xxxx", "Not supported by any of the 4 known releases."),
+        ("uuuu", "Not known"),
+        ("xxxu", "Not known for 1 of 4 known releases and not supported by the others."),
+        ("xkkk", "Supported since 2025.2.0 by 3 of 4 known releases."),
+        ("uukk", "Supported since 2026.0.0 by 2 of 4 known releases; not known for 2 older releases."),
+        ("kukk", "Supported by 2025.1.0, 2026.0.0–2026.1.0 3 of 4 known releases; not known for 1 older release."),
+        ("kkxx", "Supported by 2025.1.0–2025.2.0 and not by newer releases."),
+        ("kkuu", "Supported by 2025.1.0–2025.2.0 and not known for newer releases."),
+        ("kkux", "Supported by 2025.1.0–2025.2.0 and not known for some newer releases."),
+        ("ukxx", "Supported by 2025.2.0 and not by newer releases; not known for 1 older release."),
+    ],
+)
+def test_answer_names_what_is_not_known(
+    page: Page, ways: str, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer does not count releases as refusing an operator if their support is not known."""
+    releases = ("2025.1.0", "2025.2.0", "2026.0.0", "2026.1.0")
+    names = {code: way for way, code in tool.WAY_CODES.items()}
+    spans = tuple(SupportSpan(release, release, names[way]) for release, way in zip(releases, ways, strict=True))
+    version = VersionSupport(13, 13, None, False, spans, ())
+    monkeypatch.setattr(tool.operators, "list_known_releases", lambda engine: releases)
+    file = tmp_path / "one.html"
+    file.write_text(
+        tool.render_page({"onnxruntime": [OperatorSupport("onnxruntime", "ai.onnx", "Mod", (version,))]}),
+        encoding="utf-8",
+        newline="\n",
+    )
+    shown = page._replace(url=file.as_uri())
+    shown.open("#Mod")
+
+    assert " ".join(shown.text(".verdict").split()) == verdict
+
+
 @pytest.fixture
 def two_engines(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Page:
     """Generate a page with a few operators of ONNX Runtime, and one of an engine without limits."""
@@ -607,6 +712,10 @@ def test_engine_can_be_chosen(two_engines: Page) -> None:
 
     assert page.hash() == "#openvino/Gelu"
     assert page.text("h1") == "OpenVINO operator support by version"
+    assert page.text("#lead") == (
+        "Which of 3 releases, 2025.1.0–2026.0.0, run which operators, by opset and type. 2 of the 2 listed operators "
+        "are supported by at least one release."
+    )
     assert page.texts(".answer .range") == ["2025.1.0", "2025.2.0–2026.0.0"]
     assert page.texts("#sources li") == ["openvino-2025.1.0.whl"]
     assert page.text(".command code") == "onnxgate support Gelu --opset 20 --engine openvino"
