@@ -134,7 +134,8 @@ def test_types_that_tables_do_not_restrict(
 def test_operators_without_support_do_not_exist() -> None:
     """An engine that was probed has an operator from the first release that supports a version of it."""
     older, newer = (get_implementation(release, "tract") for release in ("0.22.4", "0.23.0"))
-    assert older is not None and newer is not None
+    assert older is not None
+    assert newer is not None
     changes = list_changes(list_operators_by_label(older), list_operators_by_label(newer), noun="support of version")
 
     assert older.operator("ai.onnx", "Gelu") is not None
