@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.answers import ChangeKind, OperatorChange
+from onnxgate.support.matching.probed import NOT_CONSTANT
 from onnxgate.support.operators import FormalParameter, Implementation, Kernel, Operator, Schema, find_newest_schema
 from onnxgate.support.type_names import shorten_type
 
@@ -37,12 +38,20 @@ def list_operators_by_label(release: Implementation) -> dict[str, Operator]:
 
 
 def _add_unrestricted_types(operator: Operator) -> Operator:
-    """Return an operator of a probed engine with the types of all parameters; tables contain only restricted ones."""
+    """Return an operator of a probed engine with the types of all parameters; tables contain only restricted ones.
+
+    Types that are refused unless all inputs are constant do not count.
+    """
     kernels = []
     for kernel in operator.kernels:
         schema = find_newest_schema(operator.domain, operator.name, kernel.start)
-        types = schema.constraints if schema is not None else {}
-        kernels.append(replace(kernel, constraints={**types, **kernel.constraints}))
+        types = {**(schema.constraints if schema is not None else {}), **kernel.constraints}
+        for condition in operator.conditions:
+            feature, *others = condition.features - {NOT_CONSTANT} or [""]
+            name, _, value_type = feature.partition("=")
+            if condition.start == kernel.start and name in types and not others:
+                types[name] -= {value_type}
+        kernels.append(replace(kernel, constraints=types))
     return replace(operator, kernels=tuple(kernels))
 
 

@@ -116,7 +116,6 @@ def test_changes_are_described(
         ),
         ("tract", "0.22.4", "0.23.0", "GRU", ("support of version 3, 7, 14, 22 with T +double +float16",)),
         ("tract", "0.23.9", "0.22.4", "GRU", ("support of version 3, 7, 14, 22 with T -double -float16",)),
-        ("tract", "0.22.4", "0.23.0", "Einsum", ("support of version 12 with T -int16",)),
     ],
 )
 def test_types_that_tables_do_not_restrict(
@@ -129,6 +128,16 @@ def test_types_that_tables_do_not_restrict(
     )
 
     assert (OperatorChange("changed", (label,), expected),) == list_changes(before, after, noun="support of version")
+
+
+def test_types_that_only_constants_can_have() -> None:
+    """tract up to 0.22.4 accepts MatMul of int64 values only if all are constant, and 0.23.0 never: nothing changed."""
+    older, newer = (
+        list_operators_by_label(it) for release in ("0.22.4", "0.23.0") if (it := get_implementation(release, "tract"))
+    )
+    labels = {label for change in list_changes(older, newer) for label in change.operators}
+
+    assert labels.isdisjoint({"MatMul", "Einsum"})
 
 
 def test_operators_without_support_do_not_exist() -> None:
