@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from onnxgate.model.reading.view import GraphView, NodeView
@@ -71,10 +72,17 @@ class GraphValues:
         return self._sources[name]
 
     def has_use(self, name: str) -> bool:
-        """Return whether a node of the graph or of a graph in it takes a value, or it is an output of the graph."""
+        """Return whether an output of the graph depends on a value."""
         if self._used is None:
-            outputs = (getattr(value, "name", value) for value in self.graph.proto.output)
-            self._used = {*outputs, *(name for node in self.graph.all_nodes() for name in node.inputs)}
+            self._used = set()
+            ahead = [getattr(value, "name", value) for value in self.graph.proto.output]
+            while ahead:
+                current = ahead.pop()
+                producer = None if current in self._used else self.producer(current)
+                self._used.add(current)
+                if producer is not None:
+                    inside = (inner.inputs for graph in producer.graphs for inner in graph.all_nodes())
+                    ahead += chain(producer.inputs, *inside)
         return name in self._used
 
     def is_model_output(self, name: str) -> bool:
