@@ -189,4 +189,6 @@ def _label_encoder(schema: Schema, keys: str, result: str) -> dict[str, object]:
     if keys in LISTS and result in LISTS:
         pairs = (("keys", LISTS[keys]), ("values", LISTS[result]))
         return {f"{role}_{suffix}": listed for role, (suffix, listed) in pairs}
-    return {"keys_tensor": tensor(keys), "values_tensor": tensor(result), "default_tensor": tensor(result)}
+    # ONNX Runtime 1.25.0 to 1.26.0 refuses tensors with a single string.
+    tensors = {"keys_tensor": tensor(keys, 2), "values_tensor": tensor(result, 2)}
+    return tensors if "string" in result else tensors | {"default_tensor": tensor(result)}

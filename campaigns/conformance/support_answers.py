@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from onnx import AttributeProto, helper
 
 from campaigns.conformance import corpora, environments, subgraphs
-from campaigns.conformance.attribute_values import BY_KIND, values
+from campaigns.conformance.attribute_values import BY_KIND, OF_RESULT, values
 from campaigns.conformance.real_loads import LEVELS, load_all
 from campaigns.conformance.schemas import Formal
 from campaigns.conformance.schemas import Schema as FuzzSchema
@@ -197,7 +197,8 @@ def _list_variants(node: Operation, schema: Schema, types: dict[str, str]) -> It
     by_inputs = {formal.type for formal in schema.inputs}
     if len(node.outputs) == 1 and schema.outputs[0].type not in {*by_inputs, *types}:
         for value_type in sorted(schema.types_of(schema.outputs[0]) - set(node.outputs))[:MAX_RESULTS]:
-            yield replace(node, outputs=(value_type,))
+            kept = tuple(attribute for attribute in node.attributes if attribute.name not in OF_RESULT)
+            yield replace(node, outputs=(value_type,), attributes=kept)
 
 
 def _add_optional(

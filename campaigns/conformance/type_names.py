@@ -20,13 +20,13 @@ def inner(name: str) -> str:
     return name.partition("(")[2][:-1]
 
 
-def tensor(name: str) -> TensorProto:
-    """Return a tensor with one element of a type: zero or a string."""
-    made = TensorProto(name="t", data_type=element(name), dims=[1])
+def tensor(name: str, size: int = 1) -> TensorProto:
+    """Return a tensor with elements of a type: zeros or different strings."""
+    made = TensorProto(name="t", data_type=element(name), dims=[size])
     if made.data_type == TensorProto.STRING:
-        made.string_data.append(b"a")
+        made.string_data.extend(b"a" * length for length in range(1, size + 1))
     else:
-        made.raw_data = bytes(_size_bytes(made.data_type))
+        made.raw_data = bytes(size * _size_bytes(made.data_type))
     return made
 
 

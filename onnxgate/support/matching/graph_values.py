@@ -74,15 +74,7 @@ class GraphValues:
     def has_use(self, name: str) -> bool:
         """Return whether an output of the graph depends on a value."""
         if self._used is None:
-            self._used = set()
-            ahead = [getattr(value, "name", value) for value in self.graph.proto.output]
-            while ahead:
-                current = ahead.pop()
-                producer = None if current in self._used else self.producer(current)
-                self._used.add(current)
-                if producer is not None:
-                    inside = (inner.inputs for graph in producer.graphs for inner in graph.all_nodes())
-                    ahead += chain(producer.inputs, *inside)
+            self._used = _find_used(self.graph)
         return name in self._used
 
     def is_model_output(self, name: str) -> bool:
@@ -177,6 +169,21 @@ class GraphValues:
         is_simple = producer.operator[1] in _FOLDED and bool(inputs) and depth < _MAX_DEPTH
         return is_simple and all(self.is_folded(name, depth + 1) for name in inputs)
 
+    def may_be_folded(self, name: str, depth: int) -> bool:
+        """Return whether ONNX Runtime may replace a value by a constant when it loads a model.
+
+        In local functions, callers may pass a constant.
+        """
+        producer = self.producer(name)
+        if producer is not None:
+            if producer.operator[1] == "Shape" and self.is_fixed(producer.inputs[0]):
+                return True
+            return depth >= _MAX_DEPTH or all(self.may_be_folded(it, depth + 1) for it in producer.inputs if it)
+        if any(value.name == name for value in getattr(self.graph.proto, "input", ())):
+            return self.is_in_function
+        own = any(tensor.name == name for tensor in getattr(self.graph.proto, "initializer", ()))
+        return own or self._outer is None or self._outer.may_be_folded(name, depth)
+
     def is_stored(self, name: str) -> bool:
         """Return whether a constant belongs to this graph or one around it, and callers of the model cannot replace it.
 
@@ -202,3 +209,20 @@ class GraphValues:
             return depth >= _MAX_DEPTH or all(self.is_constant(it, depth + 1) for it in producer.inputs if it)
         declared = getattr(self.graph.proto, "input", ())
         return all(value.name != name for value in declared)
+
+
+def _find_used(graph: GraphView) -> set[str]:
+    """Return the names of the values on which the outputs of a graph depend, including values of graphs around it."""
+    producers = {output: node for node in graph.nodes for output in node.outputs if output}
+    used: set[str] = set()
+    visited: set[int] = set()  # nodes with several outputs
+    ahead = [getattr(value, "name", value) for value in graph.proto.output]
+    while ahead:
+        name = ahead.pop()
+        if name not in used:
+            used.add(name)
+            producer = producers.get(name)
+            if producer is not None and id(producer) not in visited:
+                visited.add(id(producer))
+                ahead += chain(producer.inputs, *map(_find_used, producer.graphs))
+    return used

@@ -35,6 +35,7 @@ from onnxgate.support.matching.operations import (
     get_unknown_type,
 )
 from onnxgate.support.matching.probed import match_probed_node, match_probed_operation
+from onnxgate.support.matching.removed_nodes import explain_removal
 from onnxgate.support.matching.restrictions import (
     LOCALE_OPERATORS,
     eliminates,
@@ -123,7 +124,14 @@ class _Matcher:
             return SupportGap("deprecated-operator", f"`{operation.label}` is deprecated since opset {schema.since}")
         if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Constant"):
             return _check_constant(operation, schema, self._on) or _FOLDED
-        return find_schema_violation(operation, schema) or self._match_kernels(operation, operator, schema, depth)
+        violation = find_schema_violation(operation, schema)
+        return violation or self._doubt_removed(operation, self._match_kernels(operation, operator, schema, depth))
+
+    def _doubt_removed(self, operation: Operation, match: Match) -> Match:
+        """Return the reason why it is unknown that a node needs a kernel, if the optimizer may remove the node."""
+        if not isinstance(match, SupportGap) or match.rule == "type-mismatch":
+            return match
+        return explain_removal(operation, self._on.release) or match
 
     def _match_kernels(self, operation: Operation, operator: Operator, schema: Schema, depth: int) -> Match:
         kernels = [  # an open-ended kernel implements only its first version

@@ -25,6 +25,8 @@ SupportGapRule = Literal[
 """Names of the rules that report nodes which a release does not support."""
 Fusion = Literal["", "Attention", "Clip", "FusedGemm", "FusedMatMul", "Gemm", "QuickGelu"]
 """Operator into which the optimizer fuses a node and its neighbors, or tries to."""
+Removal = Literal["", "branch", "expand", "layer", "shape"]
+"""Why the optimizer may remove a node, or fuse it with its neighbors, so that it needs no kernel."""
 WrongLoss = Literal["", "scalar", "rank", "size", "weights", "product"]
 """Shape of SoftmaxCrossEntropyLoss that is wrong. "product": the weights cannot be multiplied with the labels' loss."""
 LoadVerdict = Literal["loads", "refused", "unknown"]
@@ -67,6 +69,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     # CastLike of float16 to itself: what makes its input and takes its output; () if this is unknown
     neighbors: tuple[Neighbor, ...] = ()
     has_functions: bool = False  # such a CastLike is in a model with local functions
+    removal: Removal = ""
 
     @property
     def concerns_neighbors(self) -> bool:

@@ -1,7 +1,7 @@
 """Find sequences that OpenVINO refuses because of the nodes around them, which probes of single nodes cannot show.
 
 OpenVINO replaces a sequence by its tensors, and knows several patterns of nodes for which it can. 2026.3.0 knows more.
-Source: 230 models of several nodes with sequences, loaded on OpenVINO 2024.5.0 to 2026.4.1.
+Source: 233 models of several nodes with sequences, loaded on OpenVINO 2024.5.0 to 2026.4.1.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class _Graph(msgspec.Struct, frozen=True, eq=False):
     looped: frozenset[str]  # values that a Loop takes, and sequences to which tensors are appended to compute them
     carried: frozenset[str]  # inputs of the body of a Loop
     appended: frozenset[str]  # values of such a body that it returns, without tensors appended to them
+    is_inside: bool  # it is a subgraph
     is_body: bool
     is_in_loop: bool
 
@@ -66,6 +67,7 @@ def _walk(
         looped=_find_appended(producers, taken),
         carried=frozenset(value.name for value in inputs),
         appended=_find_appended(producers, (value.name for value in outputs)),
+        is_inside=body is not None,
         is_body=is_body,
         is_in_loop=is_in_loop,
     )
@@ -108,6 +110,8 @@ def _match(node: TypedNode, graph: _Graph, *, is_old: bool) -> SupportGap | str 
                 return _refuse(node, "with `position` that is not constant")
             if is_old and producer not in _MADE:
                 return _refuse(node, "unless `SequenceConstruct` or `SplitToSequence` makes its input")
+            if producer == "SequenceConstruct" and graph.is_inside:
+                return "OpenVINO may refuse to take a tensor from a sequence that `If` or `Loop` constructs"
             return _ACCUMULATES if producer == "Loop" or graph.is_carried(node.proto.input[0]) else None
         case "SequenceLength":
             is_loop = graph.producer(node.proto.input[0]) == "Loop" or graph.is_carried(node.proto.input[0])
@@ -163,7 +167,7 @@ def _accumulates(node: TypedNode) -> bool:
         return True
     producers = {name: inner for inner in node.inner for name in inner.proto.output if name}
     carried = frozenset(value.name for value in bodies[0].input)
-    graph = _Graph(producers, frozenset(), carried, frozenset(), is_body=True, is_in_loop=True)
+    graph = _Graph(producers, frozenset(), carried, frozenset(), is_inside=True, is_body=True, is_in_loop=True)
     outputs = zip(bodies[0].output[1:], node.proto.output, node.operation.outputs, strict=False)
     names = [value.name for value, name, kind in outputs if (kind or "").startswith("seq(") and node.is_used(name)]
     for name in names:

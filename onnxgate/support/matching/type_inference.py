@@ -30,6 +30,7 @@ from onnxgate.support.matching.operations import (
     TypedNode,
     get_unknown_type,
 )
+from onnxgate.support.matching.removed_nodes import RemovedNodes, mark_removed
 from onnxgate.support.operators import find_newest_schema
 
 if TYPE_CHECKING:
@@ -306,9 +307,11 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         type_of = scope.type_of
         values = GraphValues(graph, scope, is_in_function=bool(self.within), outer=outer)
         traits = TraitReader(values, self.scalar_squeezes)
+        removed = RemovedNodes(values)
         describe = functools.partial(self._describe, scope, traits)
         for index, node in enumerate(graph.nodes):
             operation = describe(node)
+            removal = removed.find(node, operation)
             if is_redundant_cast(operation):
                 neighbors = tuple(
                     make_neighbor(describe(near), near.inputs, near.outputs, name)
@@ -323,7 +326,11 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 unread = "" if inner is not None else self.calls.unread or _TOO_MANY_CALLS
                 inside = inner or ()
             else:
-                inside = tuple(self._inside(node, typed.node[index], scope, values)) if node.graphs else ()
+                branches = removed.list_removed_branches(node) if node.graphs else frozenset()
+                inside = tuple(self._inside(node, typed.node[index], scope, values, branches)) if node.graphs else ()
+            if removal:
+                operation = replace(operation, traits=replace(operation.traits, removal=removal))
+                inside = mark_removed(inside, removal)
             yield TypedNode(
                 operation,
                 node.name,
@@ -353,14 +360,20 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         )
 
     def _inside(
-        self, node: NodeView, typed_node: NodeProto, scope: ValueTypes, values: GraphValues
+        self,
+        node: NodeView,
+        typed_node: NodeProto,
+        scope: ValueTypes,
+        values: GraphValues,
+        removed_branches: frozenset[int],
     ) -> Iterator[TypedNode]:
-        for graph, typed in zip(node.graphs, iter_node_subgraphs(typed_node), strict=True):
+        for index, (graph, typed) in enumerate(zip(node.graphs, iter_node_subgraphs(typed_node), strict=True)):
             inner = ValueTypes(typed, graph.proto, scope)
             if node.operator[1] == "Loop":
                 _pass_in(node, graph.proto, inner, scope)
             self.propagate(graph, inner)
-            yield from self.nodes(graph, typed, inner, values)
+            nodes = self.nodes(graph, typed, inner, values)
+            yield from mark_removed(nodes, "branch") if index in removed_branches else nodes
 
     def _called(self, node: NodeView, body: GraphView, scope: ValueTypes) -> tuple[TypedNode, ...] | None:
         """Return the nodes of the function that a node calls, with their types; None if the call is not followed."""

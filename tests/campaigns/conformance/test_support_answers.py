@@ -56,6 +56,30 @@ def test_nodes_have_optional_inputs() -> None:
     assert {len(node.input) for node in nodes} >= {1, 3}
 
 
+def test_attributes_set_the_type_of_the_result() -> None:
+    """Nodes with another type of their result have the attribute for it, and not the one of the original node."""
+    _, models = make_cases("1.24.4", "MelWeightMatrix|RandomNormalLike")
+    graphs = [onnx.load_from_string(data).graph for data in models.values()]
+    pairs = {
+        (attribute.i, graph.output[0].type.tensor_type.elem_type)
+        for graph in graphs
+        for attribute in graph.node[0].attribute
+        if attribute.name in ("dtype", "output_datatype")
+    }
+
+    assert len(pairs) > 1
+    assert all(number == element for number, element in pairs)
+
+
+def test_label_encoders_have_several_strings() -> None:
+    """ONNX Runtime 1.25.0 to 1.26.0 refuses a LabelEncoder with a tensor that contains one string."""
+    _, models = make_cases("1.26.0", "LabelEncoder")
+    nodes = [onnx.load_from_string(data).graph.node[0] for data in models.values()]
+    sizes = {len(attribute.t.string_data) for node in nodes for attribute in node.attribute if attribute.HasField("t")}
+
+    assert sizes == {0, 2}
+
+
 def test_only_supported_answers_have_explanations() -> None:
     """If a node loads although no release should support it, the answer is wrong."""
     assert "Identity" in explain(Case("ai.onnx/If(13)@13 V=tensor(float)", "kernel", ()))
