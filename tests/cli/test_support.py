@@ -188,6 +188,22 @@ def test_hints_about_releases_are_useful() -> None:
     assert "--opset" not in unlimited
 
 
+def test_tract_may_refuse_a_model_whose_nodes_it_supports() -> None:
+    """Its answers must not read as a prediction for models."""
+    note = "tract refuses many models although it supports each of their nodes\n"
+
+    assert run("If", "--engine", "tract").output.endswith(note)
+    assert note not in run("If", "--engine", "openvino").output
+
+
+def test_only_onnx_runtime_has_execution_providers() -> None:
+    """The advice is not to configure what another engine does not have."""
+    message, hint, status = error_of("Gelu", "--engine", "openvino", "--provider", "CUDAExecutionProvider")
+
+    assert message.startswith("`--provider` cannot be combined with openvino")
+    assert (hint, status) == (None, 2)
+
+
 def test_differences_of_engines_without_kernels() -> None:
     """Versions with the same change share a description, which does not mention kernels."""
     output = run("--engine", "openvino", "--diff", "2024.5.0", "2025.0.0", "Cast", "--output", "markdown").output

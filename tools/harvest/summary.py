@@ -55,20 +55,22 @@ def _refused(policy: ExternalData | None) -> str:
 
 
 def _sources(sources: Mapping[str, TableSource], known: Mapping[str, Implementation]) -> str:
-    head = ["release", "kernels", "schemas", "commit", "wheel", "sha256"]
+    is_probed = any(it.is_probed for it in known.values())
+    counts = ["versions of operators"] if is_probed else ["kernels", "schemas"]
+    head = ["release", *counts, "commit", "wheel", "sha256"]
     if not any(source.commit for source in sources.values()):
-        head[3:] = ["package", "digest"]
-    rows = (_source(source, known, head) for source in reversed(list(sources.values())))
+        head[1 + len(counts) :] = ["package", "digest"]
+    rows = (_source(source, known, head, len(counts)) for source in reversed(list(sources.values())))
     return "## Sources\n\n" + _table(head, rows)
 
 
-def _source(source: TableSource, known: Mapping[str, Implementation], head: Sequence[str]) -> list[str]:
+def _source(source: TableSource, known: Mapping[str, Implementation], head: Sequence[str], columns: int) -> list[str]:
     counts = ["", ""]
     if source.release in known:
         operators = list_operators_by_label(known[source.release]).values()
         counts = [str(sum(len(each.kernels) for each in operators)), str(sum(len(each.schemas) for each in operators))]
     commit = [source.commit] if "commit" in head else []
-    return [source.release, *counts, *commit, f"`{source.wheel}`", f"`{source.sha256}`"]
+    return [source.release, *counts[:columns], *commit, f"`{source.wheel}`", f"`{source.sha256}`"]
 
 
 def _changes(known: Mapping[str, Implementation]) -> Iterator[str]:
