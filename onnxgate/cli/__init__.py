@@ -22,7 +22,7 @@ process ends, so collecting them more often only costs time (5 % of the start-up
 COMMANDS = {
     "init": "Set up a repository: config, lock, workflow and hooks.",
     "check": "Check that models load, run and compute the same outputs on every locked runtime.",
-    "matrix": "Show which releases of a runtime can load the models.",
+    "matrix": "Show which releases of an engine can load the models.",
     "support": "Show which releases support an operator, or what a release supports.",
     "diff": "Compare two models.",
     "lock": "Pin exact releases for all targets in onnxgate.lock.",

@@ -76,9 +76,9 @@ def command(
     """Write a config, a lock, a workflow and pre-commit hooks for this repository.
 
     onnxgate searches requirements files, pyproject.toml, setup.cfg, setup.py, lock files, conda's environment.yml,
-    Dockerfiles and package.json for a version of ONNX Runtime. The config targets the declared releases, or the newest
-    four minor releases if no file declares any. Development dependencies, such as those in requirements-dev.txt, are
-    used only if no other file declares a runtime. Existing files are kept.
+    Dockerfiles and package.json for versions of ONNX Runtime, OpenVINO and tract. The config targets the declared
+    releases, or the newest four minor releases of ONNX Runtime if no file declares any. Development dependencies, such
+    as those in requirements-dev.txt, are used only if no other file declares a runtime. Existing files are kept.
     """
     if runtime is not None:
         _check_requirement(runtime)
@@ -278,11 +278,13 @@ def _describe_target(
 
 def _print_missing_declaration(survey: RepositorySurvey, runtime: str) -> None:
     other = "other " if survey.deployments.problems else ""
-    _print_action("note", f"no {other}supported file declares an engine; the config targets `{runtime}`")
+    engines = "ONNX Runtime, OpenVINO or tract"
+    _print_action("note", f"no {other}supported file requires {engines}; the config targets `{runtime}`")
     if survey.mentions:
-        verbs = "mentions an engine but is" if len(survey.mentions) == 1 else "mention an engine but are"
         files = join_phrases([f"`{file}`" for file in survey.mentions], MAX_NAMED)
-        _print_action("note", f"{files} {verbs} not read; if the target is wrong, set `--runtime`")
+        names = join_phrases([f"`{it}`" for it in sorted({it for found in survey.mentions.values() for it in found})])
+        mention, are = ("mentions", "is") if len(survey.mentions) == 1 else ("mention", "are")
+        _print_action("note", f"{files} {mention} {names} but {are} not read; if the target is wrong, set `--runtime`")
 
 
 def _check_requirement(runtime: str) -> str:

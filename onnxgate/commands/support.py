@@ -95,6 +95,8 @@ def _check_combination(question: Question) -> None:
 def _check_provider(engine: str, provider: str) -> None:
     if provider == CPU_PROVIDER:
         return
+    if engine in PROBED_ENGINES:
+        raise UsageError(f"`--provider` cannot be combined with {engine}: only ONNX Runtime has execution providers")
     if provider.lower() in ("cpu", CPU_PROVIDER.lower()):
         raise UsageError(f"unknown execution provider `{provider}`; did you mean `{CPU_PROVIDER}`?")
     if not _PROVIDER.fullmatch(provider):

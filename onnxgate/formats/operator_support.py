@@ -326,7 +326,10 @@ def list_notes(answer: SupportAnswer) -> list[str]:
     is_probed = answer.engine in PROBED_ENGINES
     origin = _ORIGINS.get(answer.engine, _PROBED_ORIGIN if is_probed else "from the packages of {engine} ({releases})")
     others = "devices" if is_probed else "execution providers"
-    return [
+    notes = [
         f"{origin.format(engine=answer.engine, releases=f'{ends}, {answer.platform}')}; attribute values and shapes "
         f"are not considered (`onnxgate check MODEL` considers them); other {others} may differ"
     ]
+    if answer.engine == "tract":
+        notes.append("tract refuses many models although it supports each of their nodes")
+    return notes

@@ -143,7 +143,10 @@ def _describe_releases(answer: SupportAnswer, *, verbose: bool) -> Page:
     first, last = described[0].release, described[-1].release
     sentence = f"{pluralize(len(described), 'known release')} of {answer.engine}, {first}–{last}"
     requirement = shlex.quote(answer.requirement or answer.engine)
-    hint = f"`onnxgate support --runtime {requirement} --opset` shows the versions to export at"
+    if any(row.ir_version or row.opsets for row in described):
+        hint = f"`onnxgate support --runtime {requirement} --opset` shows the versions to export at"
+    else:
+        hint = f"`onnxgate support OPERATOR --runtime {requirement}` shows which of them support an operator"
     return Page([sentence], [_make_release_table(described, verbose=verbose)], [("hint", hint)], [])
 
 
@@ -208,7 +211,7 @@ def _describe_release(engine: str, release: ReleaseSupport, answer: SupportAnswe
         tables.append(Table("", ("external data in", "is read"), places))
     if release.refused_interface_types:
         refused = ", ".join(list_type_names(release.refused_interface_types, shorten=True))
-        tables.append(Table("", ("types of", "that are refused"), [("inputs and outputs", refused)]))
+        tables.append(Table("", ("values", "refused types"), [("inputs and outputs of the model", refused)]))
     advice: list[tuple[Literal["fix", "hint"], str]] = []
     for domain, newest in release.unreleased_opsets.items():
         text = f"opset {newest} of {domain} is accepted only with `ALLOW_RELEASED_ONNX_OPSET_ONLY=0`"

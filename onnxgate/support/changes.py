@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.answers import ChangeKind, OperatorChange
-from onnxgate.support.operators import FormalParameter, Implementation, Kernel, Operator, Schema
+from onnxgate.support.matching.probed import NOT_CONSTANT
+from onnxgate.support.operators import FormalParameter, Implementation, Kernel, Operator, Schema, find_newest_schema
 from onnxgate.support.type_names import shorten_type
 
 Types = dict[str, frozenset[str]]  # constraint -> types
@@ -19,13 +22,37 @@ Versions = tuple[int, int]
 
 
 def list_operators_by_label(release: Implementation) -> dict[str, Operator]:
-    """Return the operators of a release by label, such as `Gelu` or `com.microsoft.Gelu`."""
-    return {
+    """Return the operators of a release by label, such as `Gelu` or `com.microsoft.Gelu`.
+
+    Of a probed engine, these are the operators that it supports, and their kernels have all types that it accepts.
+    """
+    operators = {
         name if domain == DEFAULT_DOMAIN else f"{domain}.{name}": operator
         for domain in release.domains()
         for name in release.operators(domain)
         if (operator := release.operator(domain, name)) is not None
     }
+    if not release.is_probed:
+        return operators
+    return {label: _add_unrestricted_types(operator) for label, operator in operators.items() if operator.kernels}
+
+
+def _add_unrestricted_types(operator: Operator) -> Operator:
+    """Return an operator of a probed engine with the types of all parameters; tables contain only restricted ones.
+
+    Types that are refused unless all inputs are constant do not count.
+    """
+    kernels = []
+    for kernel in operator.kernels:
+        schema = find_newest_schema(operator.domain, operator.name, kernel.start)
+        types = {**(schema.constraints if schema is not None else {}), **kernel.constraints}
+        for condition in operator.conditions:
+            feature, *others = condition.features - {NOT_CONSTANT} or [""]
+            name, _, value_type = feature.partition("=")
+            if condition.start == kernel.start and name in types and not others:
+                types[name] -= {value_type}
+        kernels.append(replace(kernel, constraints=types))
+    return replace(operator, kernels=tuple(kernels))
 
 
 def list_changes(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from onnxgate.support.matching.node_features import MODEL_INPUT, MODEL_OUTPUT
 from onnxgate.support.matching.operations import ChangeKind, FeatureChange, NodeChange, TypedNode
 from onnxgate.support.matching.probed import describe_features, match_features
 from onnxgate.support.operators import MIXED, OPTIONAL, VARIADIC, Implementation, Schema
@@ -59,11 +60,16 @@ def _list_input_changes(schema: Schema, features: frozenset[str]) -> Iterator[_C
             yield _Candidate(FeatureChange("constant", name), frozenset({f"{name}: dynamic"}), constant)
         if f"{name}: rank unknown" in features:
             yield _Candidate(FeatureChange("rank", name), frozenset({f"{name}: rank unknown"}), frozenset())
+        if f"{name}: {MODEL_INPUT}" in features:
+            yield _Candidate(FeatureChange("not model input", name), frozenset({f"{name}: {MODEL_INPUT}"}), frozenset())
         if f"{name}: omitted" in features:
             yield _Candidate(FeatureChange("given", name), state, constant | {f"{name}: given"})
         elif formal.option == OPTIONAL:
             yield _Candidate(FeatureChange("omitted", name), state, frozenset({f"{name}: omitted"}))
     for name in (formal.name for formal in schema.outputs):
+        if f"{name}: {MODEL_OUTPUT}" in features:
+            removed = frozenset({f"{name}: {MODEL_OUTPUT}"})
+            yield _Candidate(FeatureChange("not model output", name), removed, frozenset())
         if f"{name}: used" in features:
             yield _Candidate(
                 FeatureChange("unused", name), frozenset({f"{name}: used"}), frozenset({f"{name}: unused"})

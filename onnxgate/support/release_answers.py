@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.answers import SUPPORTED_WAYS, WAYS, SupportWay
 from onnxgate.support.matching.function_bodies import has_function_body
 from onnxgate.support.matching.kernels import Implemented, find_implementation
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
+from onnxgate.support.matching.probed import NOT_CONSTANT
 from onnxgate.support.matching.restrictions import UNEVENLY_RESTRICTED_OPERATORS
 from onnxgate.support.operators import Implementation, Schema
 
 _WITHOUT_KERNEL = frozenset({"Constant", "Dropout", "Identity", "Shape"})
 """Operators that some releases run in other ways than with a kernel or function body."""
+
+_UNSET = re.compile(r"(\w+): unset")
+"""Pattern of a missing attribute in the features that a gap of a probed engine is about."""
 
 
 class ReleaseAnswer(NamedTuple):
@@ -58,24 +64,40 @@ def match_nodes(release: Implementation, nodes: MinimalNodes) -> tuple[ReleaseAn
 
 
 def _match_operation(release: Implementation, schema: Schema, operation: Operation) -> ReleaseAnswer:
-    """Return how a release runs an operation. Attributes that it requires beyond the schema are added."""
+    """Return how a release runs an operation. Attributes that it requires beyond the schema are added.
+
+    Kernels require attributes that all useful nodes have, such as `hidden_size` of LSTM. Probed engines also require
+    some that are optional, such as `seed` of Bernoulli, so that the answer depends on the node.
+    """
     result = find_implementation(operation, release)
+    added: list[str] = []
     while isinstance(result, SupportGap) and result.rule == "attribute-unsupported":
-        kind = schema.attributes.get(result.about, ("",))[0]
-        if not kind or any(attribute.name == result.about for attribute in operation.attributes):
+        required = _list_required_attributes(result, schema, operation)
+        if not required:
             break
-        added = (*operation.attributes, Attribute(result.about, kind, b""))
-        operation = replace(operation, attributes=tuple(sorted(added, key=lambda attribute: attribute.name)))
+        added += (attribute.name for attribute in required)
+        attributes = sorted((*operation.attributes, *required), key=lambda attribute: attribute.name)
+        operation = replace(operation, attributes=tuple(attributes))
         result = find_implementation(operation, release)
+    if isinstance(result, Implemented) and added and release.is_probed:
+        return ReleaseAnswer("unknown", f"only with {join_quoted(added)}")
     if isinstance(result, Implemented):
         return ReleaseAnswer(result.way)
     if isinstance(result, str):
         return ReleaseAnswer("unknown", result)
+    if release.is_probed and NOT_CONSTANT in result.about:
+        return ReleaseAnswer("unknown", "only if all inputs are constant")
     for condition, changed in _list_removals(operation):
         if isinstance(find_implementation(changed, release), Implemented):
             return ReleaseAnswer("unknown", condition)  # the rest of the model decides
     is_general = result.rule == "type-mismatch" and result.detail  # about a type, not about the operator
     return ReleaseAnswer("none", f"{result.problem}; the release {result.detail}" if is_general else result.problem)
+
+
+def _list_required_attributes(gap: SupportGap, schema: Schema, operation: Operation) -> list[Attribute]:
+    """Return the attributes that an operation lacks according to a gap, without values."""
+    names = {gap.about, *_UNSET.findall(gap.about)} - {attribute.name for attribute in operation.attributes}
+    return [Attribute(name, kind, b"") for name, (kind, _) in schema.attributes.items() if name in names]
 
 
 def _list_removals(operation: Operation) -> Iterator[tuple[str, Operation]]:

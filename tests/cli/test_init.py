@@ -84,7 +84,7 @@ def test_writes_what_a_repository_needs(installed: Path, repository: Path) -> No
     assert done.stdout.startswith(
         "found  1 model\n"
         "found  `torch.onnx.export` in export.py\n"
-        f"note   no supported file declares an engine; the config targets `{target.runtime}`\n"
+        f"note   no supported file requires ONNX Runtime, OpenVINO or tract; the config targets `{target.runtime}`\n"
         f"wrote  {CONFIG}\nwrote  {WORKFLOW}\nwrote  {HOOKS}\n\nNext steps:\n"
     )
     assert "  - write the lock: `onnxgate lock`\n" in done.stdout

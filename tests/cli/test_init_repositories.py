@@ -46,7 +46,7 @@ def init(
         ("poetry", {"cpu": "onnxruntime==1.19.2"}, "`onnxruntime==1.19.2` in poetry.lock:10"),
         ("docker", {"cpu": "onnxruntime==1.18.1"}, "`onnxruntime-gpu==1.18.1` in Dockerfile:3"),
         ("node", {"cpu": "onnxruntime==1.20.1"}, "`onnxruntime-web==1.20.1` in package.json:4"),
-        ("nothing", None, "no supported file declares an engine; the config targets `onnxruntime>=1."),
+        ("nothing", None, "no supported file requires ONNX Runtime, OpenVINO or tract; the config targets"),
         (
             "monorepo",
             {"api": "onnxruntime==1.18.1", "batch": "onnxruntime>=1.22,<1.25"},
@@ -112,7 +112,7 @@ def test_a_conda_environment_that_is_not_read(installed: Path, tmp_path: Path) -
 
     assert (
         "skip   environment.yml:1: not read: `dependencies: [onnxruntime=1.18.1]`\n"
-        "note   no other supported file declares an engine; the config targets `"
+        "note   no other supported file requires ONNX Runtime, OpenVINO or tract; the config targets `"
     ) in done.stdout
 
 
@@ -127,10 +127,10 @@ def test_files_that_mention_the_runtime_but_are_not_read(installed: Path, tmp_pa
     git(folder, "add", ".")
     done = init(installed, folder, "--no-lock")
 
-    assert "note   no supported file declares an engine; the config targets `" in done.stdout
+    assert "note   no supported file requires ONNX Runtime, OpenVINO or tract; the config targets `" in done.stdout
     assert (
-        "note   `.github/workflows/t.yml`, `Cargo.toml` and `pixi.toml` mention an engine but are not read; if the "
-        "target is wrong, set `--runtime`\n"
+        "note   `.github/workflows/t.yml`, `Cargo.toml` and `pixi.toml` mention `onnxruntime` and `tract-onnx` but are "
+        "not read; if the target is wrong, set `--runtime`\n"
     ) in done.stdout
 
 

@@ -155,7 +155,7 @@ def test_refused_interface_types() -> None:
     difference = run("--diff", "1.21.1", "1.22.0", "Gelu", "--engine", "onnxruntime-web").output
     reverse = run("--diff", "1.22.0", "1.21.1", "Gelu", "--engine", "onnxruntime-web").output
 
-    assert "inputs and outputs  complex64, complex128, bfloat16," in release
+    assert "inputs and outputs of the model  complex64, complex128, bfloat16," in release
     assert "inputs and outputs of bfloat16        accepted  refused\n" in difference
     assert "complex64" not in difference
     assert "inputs and outputs of bfloat16        refused  accepted\n" in reverse
@@ -176,6 +176,32 @@ def test_refused_interface_types() -> None:
 def test_the_origin_of_an_answer(requirement: str, origin: str) -> None:
     """The last lines state where the answer comes from, and what it assumes."""
     assert f"\n\n{origin}" in run("Gelu", "--runtime", requirement).output
+
+
+def test_hints_about_releases_are_useful() -> None:
+    """An engine that accepts any opset has no newest one to export at; the hint is about operators instead."""
+    limited, unlimited = (run("--runtime", it).output for it in ("onnxruntime>=1.18", "openvino>=2026"))
+
+    assert "hint: `onnxgate support --runtime 'onnxruntime>=1.18' --opset` shows the versions to export at" in limited
+    expected = "hint: `onnxgate support OPERATOR --runtime 'openvino>=2026'` shows which of them support an operator"
+    assert expected in unlimited
+    assert "--opset" not in unlimited
+
+
+def test_tract_may_refuse_a_model_whose_nodes_it_supports() -> None:
+    """Its answers must not read as a prediction for models."""
+    note = "tract refuses many models although it supports each of their nodes\n"
+
+    assert run("If", "--engine", "tract").output.endswith(note)
+    assert note not in run("If", "--engine", "openvino").output
+
+
+def test_only_onnx_runtime_has_execution_providers() -> None:
+    """The advice is not to configure what another engine does not have."""
+    message, hint, status = error_of("Gelu", "--engine", "openvino", "--provider", "CUDAExecutionProvider")
+
+    assert message.startswith("`--provider` cannot be combined with openvino")
+    assert (hint, status) == (None, 2)
 
 
 def test_differences_of_engines_without_kernels() -> None:

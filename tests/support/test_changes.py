@@ -7,7 +7,7 @@ import pytest
 from onnxgate.support.answers import OperatorChange
 from onnxgate.support.changes import list_changes, list_operators_by_label
 from onnxgate.support.harvest import BuildDump, DumpedKernel, DumpedParameter, DumpedSchema, build_table
-from onnxgate.support.operators import Operator, TableSource, build_implementations
+from onnxgate.support.operators import Operator, TableSource, build_implementations, get_implementation
 
 FLOAT, DOUBLE, HALF = "tensor(float)", "tensor(double)", "tensor(float16)"
 OPEN = 2**31 - 1
@@ -101,3 +101,52 @@ def test_changes_are_described(
 ) -> None:
     """Changes are described by version and type; operators with equal changes are listed together."""
     assert tuple(expected) == list_changes(operators(*older), operators(*newer))
+
+
+@pytest.mark.parametrize(
+    ("engine", "older", "newer", "label", "expected"),
+    [
+        ("openvino", "2025.0.0", "2025.4.1", "CenterCropPad", ("support of version 18 with Tind +int32",)),
+        (
+            "openvino",
+            "2025.0.0",
+            "2025.4.1",
+            "DequantizeLinear",
+            ("support of version 19, 21, 23, 24, 25, 28 with T2 +bfloat16 +float16",),
+        ),
+        ("tract", "0.22.4", "0.23.0", "GRU", ("support of version 3, 7, 14, 22 with T +double +float16",)),
+        ("tract", "0.23.9", "0.22.4", "GRU", ("support of version 3, 7, 14, 22 with T -double -float16",)),
+    ],
+)
+def test_types_that_tables_do_not_restrict(
+    engine: str, older: str, newer: str, label: str, expected: tuple[str, ...]
+) -> None:
+    """A parameter without restriction accepts all types; it is not one that accepts none."""
+    known = [get_implementation(release, engine) for release in (older, newer)]
+    before, after = (
+        {key: operator for key, operator in list_operators_by_label(it).items() if key == label} for it in known if it
+    )
+
+    assert (OperatorChange("changed", (label,), expected),) == list_changes(before, after, noun="support of version")
+
+
+def test_types_that_only_constants_can_have() -> None:
+    """tract up to 0.22.4 accepts MatMul of int64 values only if all are constant, and 0.23.0 never: nothing changed."""
+    older, newer = (
+        list_operators_by_label(it) for release in ("0.22.4", "0.23.0") if (it := get_implementation(release, "tract"))
+    )
+    labels = {label for change in list_changes(older, newer) for label in change.operators}
+
+    assert labels.isdisjoint({"MatMul", "Einsum"})
+
+
+def test_operators_without_support_do_not_exist() -> None:
+    """An engine that was probed has an operator from the first release that supports a version of it."""
+    older, newer = (get_implementation(release, "tract") for release in ("0.22.4", "0.23.0"))
+    assert older is not None
+    assert newer is not None
+    changes = list_changes(list_operators_by_label(older), list_operators_by_label(newer), noun="support of version")
+
+    assert older.operator("ai.onnx", "Gelu") is not None
+    expected = OperatorChange("added", ("Gelu",), ("support of version 20 (T +double +float +float16)",))
+    assert expected in changes

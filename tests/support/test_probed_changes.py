@@ -36,6 +36,16 @@ def refuse(operator: str, version: int, *conditions: tuple[str, ...]) -> Impleme
         (MOD, refuse("Mod", 13, ("fmod: set",)), [("unset", "fmod")]),
         (MOD, refuse("Mod", 13, ("inputs: not constant",)), []),
         (CONCAT, refuse("Concat", 13, ("T=tensor(float)",)), []),
+        (
+            "g (seq(float[2]) s, int64 i) => (float[2] y) { y = SequenceAt (s, i) }",
+            refuse("SequenceAt", 11, ("input_sequence: model input",)),
+            [("not model input", "input_sequence")],
+        ),
+        (
+            "g (float[2] x) => (seq(float[2]) s) { s = SequenceConstruct (x) }",
+            refuse("SequenceConstruct", 11, ("output_sequence: model output",)),
+            [("not model output", "output_sequence")],
+        ),
     ],
 )
 def test_one_change_is_enough(text: str, implementation: Implementation, expected: list[tuple[str, str]]) -> None:

@@ -292,6 +292,30 @@ def test_engines_that_convert_operators_have_no_kernels() -> None:
     assert not {"kernel", "function", "cast"} & ways
 
 
+@pytest.mark.parametrize(
+    ("engine", "name", "opset", "value_type", "reason"),
+    [
+        ("openvino", "Bernoulli", 15, "", "only with `seed`"),
+        ("openvino", "Dropout", 6, "", "only with `is_test`"),
+        ("openvino", "Dropout", 7, "", None),
+        ("openvino", "Mod", 13, "tensor(float)", "only with `fmod`"),
+        ("openvino", "Mod", 13, "tensor(int32)", None),
+        ("tract", "Squeeze", 11, "", "only with `axes`"),
+        ("tract", "BlackmanWindow", 17, "", "only if all inputs are constant"),
+        ("tract", "MatMul", 9, "tensor(int64)", "only if all inputs are constant"),
+    ],
+)
+def test_conditions_on_which_probed_engines_accept_a_node(
+    engine: str, name: str, opset: int, value_type: str, reason: str | None
+) -> None:
+    """An engine may need an optional attribute or constant inputs: then a node decides, not the operator."""
+    types = {"T": value_type} if value_type else None
+    (operator,) = describe_operator(name, domain="ai.onnx", engine=engine, opset=opset, types=types)
+    first = operator.versions[0].spans[0]
+
+    assert (first.way, first.reason) == (("converted", "") if reason is None else ("unknown", reason))
+
+
 def test_releases_without_the_newest_version_use_an_older_one() -> None:
     """ONNX Runtime 1.24 to 1.31 accept opset 25, but do not know the change to Attention in it."""
     (attention,) = describe_operator("Attention", domain="ai.onnx", opset=25)

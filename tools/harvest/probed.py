@@ -54,7 +54,7 @@ nor schemas, so each release loads models with one node: every version of each o
 omitted or constant input and several shapes. `{engine}-kernels.json.z` contains the versions and types that are loaded,
 and the conditions on which a version is refused.
 
-In the lists of changes, types are written without `tensor(…)`.
+Types are written without `tensor(…)`.
 """
 
 

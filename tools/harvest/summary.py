@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from onnxgate.support.answers import OperatorChange
@@ -36,8 +36,12 @@ def _limits(rows: Mapping[str, Limits]) -> str:
     }
     empty = {name for name, cell in columns.items() if not any(cell(row) for row in rows.values())}
     shown = {name: cell for name, cell in columns.items() if name not in empty}
-    lines = ([name, *(cell(row) for cell in shown.values())] for name, row in reversed(list(rows.items())))
-    return "## Limits\n\n" + _table(["release", *shown], lines)
+    cells = [(name, [cell(row) for cell in shown.values()]) for name, row in reversed(list(rows.items()))]
+    lines = []
+    for content, group in groupby(cells, key=lambda pair: pair[1]):  # consecutive releases with equal limits
+        *newer, oldest = [name for name, _ in group]
+        lines.append([f"{oldest}–{newer[0]}" if newer else oldest, *content])
+    return "## Limits\n\n" + _table(["releases", *shown], lines)
 
 
 def _opsets(opsets: Mapping[str, int]) -> str:
@@ -51,25 +55,28 @@ def _refused(policy: ExternalData | None) -> str:
 
 
 def _sources(sources: Mapping[str, TableSource], known: Mapping[str, Implementation]) -> str:
-    head = ["release", "kernels", "schemas", "commit", "wheel", "sha256"]
+    is_probed = any(it.is_probed for it in known.values())
+    counts = ["versions of operators"] if is_probed else ["kernels", "schemas"]
+    head = ["release", *counts, "commit", "wheel", "sha256"]
     if not any(source.commit for source in sources.values()):
-        head[3:] = ["package", "digest"]
-    rows = (_source(source, known, head) for source in reversed(list(sources.values())))
+        head[1 + len(counts) :] = ["package", "digest"]
+    rows = (_source(source, known, head, len(counts)) for source in reversed(list(sources.values())))
     return "## Sources\n\n" + _table(head, rows)
 
 
-def _source(source: TableSource, known: Mapping[str, Implementation], head: Sequence[str]) -> list[str]:
+def _source(source: TableSource, known: Mapping[str, Implementation], head: Sequence[str], columns: int) -> list[str]:
     counts = ["", ""]
     if source.release in known:
         operators = list_operators_by_label(known[source.release]).values()
         counts = [str(sum(len(each.kernels) for each in operators)), str(sum(len(each.schemas) for each in operators))]
     commit = [source.commit] if "commit" in head else []
-    return [source.release, *counts, *commit, f"`{source.wheel}`", f"`{source.sha256}`"]
+    return [source.release, *counts[:columns], *commit, f"`{source.wheel}`", f"`{source.sha256}`"]
 
 
 def _changes(known: Mapping[str, Implementation]) -> Iterator[str]:
     for older, newer in pairwise(known.values()):
-        changes = list_changes(list_operators_by_label(older), list_operators_by_label(newer))
+        noun = "support of version" if newer.is_probed else "kernel"
+        changes = list_changes(list_operators_by_label(older), list_operators_by_label(newer), noun=noun)
         lines = "".join(map(_change, changes))
         yield f"## {newer.release} after {older.release}\n\n" + (lines or "No change.\n")
 

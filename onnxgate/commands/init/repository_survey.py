@@ -56,7 +56,7 @@ class RepositorySurvey:
     uses_lfs: bool = False
     exports: tuple[ExportScript, ...] = ()
     deployments: Deployments = field(default=Deployments())
-    mentions: tuple[str, ...] = ()  # if nothing is deployed: files that mention an engine but are not read
+    mentions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # file that is not read -> engines in it
     requires: tuple[str, ...] = ()  # the repository's requirements of torch and onnxscript
     requirements: str = ""  # the file that contains them
     parent_config: str = ""  # a config in a folder above, which also applies to these models
@@ -110,7 +110,7 @@ def survey_repository(folder: Path) -> RepositorySurvey:
             script for path in _list_files(folder, "*.py") for script in find_export_scripts(folder / path, path)
         ),
         deployments=replace(deployments, problems=tuple(dict.fromkeys((*problems, *deployments.problems)))),
-        mentions=() if deployments.runtimes else tuple(_find_mentions(folder, root)),
+        mentions={} if deployments.runtimes else dict(_find_mentions(folder, root)),
         requires=requires,
         requirements=requirements,
         parent_config=_find_parent_config(folder, root),
@@ -176,8 +176,8 @@ def _list_repository(folder: Path, root: Path | None) -> list[str]:
     return [Path(os.path.relpath(root / path, folder)).as_posix() for path in _list_files(root, "*")]
 
 
-def _find_mentions(folder: Path, root: Path | None) -> Iterator[str]:
-    """Yield the files that mention an engine and may declare it, but have no reader."""
+def _find_mentions(folder: Path, root: Path | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the files that mention engines and may declare them, but have no reader, with the names of the engines."""
     candidates = [
         path
         for path in map(PurePosixPath, _list_repository(folder, root))
@@ -189,8 +189,9 @@ def _find_mentions(folder: Path, root: Path | None) -> Iterator[str]:
     for path in candidates[:MAX_UNREAD_FILES]:
         with contextlib.suppress(UnreadableFileError, OSError):
             is_small = (folder / path).stat().st_size <= MAX_UNREAD_BYTES
-            if is_small and _ENGINE_NAME.search(read_text(folder / path)):
-                yield path.as_posix()
+            names = {name.lower() for name in _ENGINE_NAME.findall(read_text(folder / path))} if is_small else set()
+            if names:
+                yield path.as_posix(), tuple(sorted(names))
 
 
 def _has_deployed_runtime(deployments: Deployments) -> bool:

@@ -34,6 +34,8 @@ _CHANGES: Mapping[str, str] = {
     "given": "set the input {name} of {operator}",
     "set": "set the attribute {name}",
     "rank": "declare the shape of the input {name} of {operator}",
+    "not model input": "use tensors as inputs of the model instead of {name}",
+    "not model output": "return tensors from the model instead of {name}",
     "unused": "do not use the output {name} of {operator}",
     "omitted": "remove the input {name} of {operator} if the result stays the same",
     "unset": "remove {name} if the result stays the same",

@@ -289,7 +289,9 @@ class DomainImport(msgspec.Struct, frozen=True):
     version: int
 
 
-ChangeKind = Literal["constant", "value", "given", "set", "rank", "unused", "omitted", "unset"]
+ChangeKind = Literal[
+    "constant", "value", "given", "set", "rank", "not model input", "not model output", "unused", "omitted", "unset"
+]
 
 
 class FeatureChange(msgspec.Struct, frozen=True):

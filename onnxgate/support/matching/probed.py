@@ -53,9 +53,11 @@ def _match_call(call: Operation, implementation: Implementation) -> MatchResult:
 
 
 def match_probed_operation(operation: Operation, implementation: Implementation) -> MatchResult:
-    """Return why a release does not implement an operation, whatever its constants and shapes are."""
+    """Return why a release does not implement an operation with an input that is not constant, of whatever shape."""
     schema = _find_schema(operation)
     features = frozenset(describe_operation(operation, schema)) if schema is not None else frozenset[str]()
+    if any(operation.inputs):
+        features |= {NOT_CONSTANT}
     return _match(operation, schema, features, implementation)
 
 
