@@ -25,7 +25,7 @@ class _Candidate(msgspec.Struct, frozen=True):
 def find_node_changes(node: TypedNode, implementations: Sequence[Implementation]) -> list[NodeChange]:
     """Return changes after which all releases accept the node: single ones or, if none suffices, one set of changes."""
     schema, features = describe_features(node)
-    if schema is None:
+    if schema is None or not implementations:
         return []
     candidates = [*_list_input_changes(schema, features), *_list_attribute_changes(schema, features)]
 

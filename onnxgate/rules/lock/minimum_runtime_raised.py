@@ -19,11 +19,12 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
 
     ## Why it matters
     Deployments with older releases cannot load the model. If the model still loads on all releases that the targets
-    require, this is a note. The rule applies to ONNX Runtime, and to other engines whose releases onnxgate has support
-    data about.
+    require, this is a note. The rule applies to engines with a support table: ONNX Runtime, ONNX Runtime Web, OpenVINO
+    and tract.
 
     ## What to do
-    - Export at the previous opset and IR version or, for OpenVINO and tract, with the previous operators, or
+    - Export at the previous opset and IR version, or
+    - for OpenVINO and tract, export with the previous operators, or
     - raise the target's `runtime`, and run `onnxgate lock`.
     """
     for minimum in subject.minimums:

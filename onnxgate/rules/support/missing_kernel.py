@@ -17,7 +17,7 @@ def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
 
     ## Why it matters
     Loading fails although the model is valid ONNX. ONNX Runtime reports `Could not find an implementation for …`, and
-    OpenVINO and tract a type that they do not support.
+    OpenVINO and tract name a type that they do not support.
 
     ## What to do
     Apply the fix shown in the finding. Usually, this is a different opset, a cast to a supported type, or a newer

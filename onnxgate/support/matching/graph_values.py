@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from onnxgate.model.reading.view import GraphView, NodeView
@@ -71,10 +72,9 @@ class GraphValues:
         return self._sources[name]
 
     def has_use(self, name: str) -> bool:
-        """Return whether a node of the graph or of a graph in it takes a value, or it is an output of the graph."""
+        """Return whether an output of the graph depends on a value."""
         if self._used is None:
-            outputs = (getattr(value, "name", value) for value in self.graph.proto.output)
-            self._used = {*outputs, *(name for node in self.graph.all_nodes() for name in node.inputs)}
+            self._used = _find_used(self.graph)
         return name in self._used
 
     def is_model_output(self, name: str) -> bool:
@@ -209,3 +209,20 @@ class GraphValues:
             return depth >= _MAX_DEPTH or all(self.is_constant(it, depth + 1) for it in producer.inputs if it)
         declared = getattr(self.graph.proto, "input", ())
         return all(value.name != name for value in declared)
+
+
+def _find_used(graph: GraphView) -> set[str]:
+    """Return the names of the values on which the outputs of a graph depend, including values of graphs around it."""
+    producers = {output: node for node in graph.nodes for output in node.outputs if output}
+    used: set[str] = set()
+    visited: set[int] = set()  # nodes with several outputs
+    ahead = [getattr(value, "name", value) for value in graph.proto.output]
+    while ahead:
+        name = ahead.pop()
+        if name not in used:
+            used.add(name)
+            producer = producers.get(name)
+            if producer is not None and id(producer) not in visited:
+                visited.add(id(producer))
+                ahead += chain(producer.inputs, *map(_find_used, producer.graphs))
+    return used

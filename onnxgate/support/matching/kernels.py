@@ -34,7 +34,7 @@ from onnxgate.support.matching.operations import (
     get_unknown_source,
     get_unknown_type,
 )
-from onnxgate.support.matching.probed import calls_functions, match_probed_node, match_probed_operation
+from onnxgate.support.matching.probed import match_probed_node, match_probed_operation
 from onnxgate.support.matching.removed_nodes import explain_removal
 from onnxgate.support.matching.restrictions import (
     LOCALE_OPERATORS,
@@ -44,6 +44,7 @@ from onnxgate.support.matching.restrictions import (
     find_restriction,
     is_unregistered_type,
 )
+from onnxgate.support.matching.sequences import find_sequence_problems
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 if TYPE_CHECKING:
@@ -304,17 +305,11 @@ def predict(
         for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
             result = match_node(node, implementation, providers) if node.operation in problematic else None
             if result is not None:
-                detached = replace(
-                    node,
-                    proto=_detach_node(node.proto),
-                    inner=(),
-                    type_of=get_unknown_type,
-                    source_of=get_unknown_source,
-                    is_used=assume_used,
-                    is_output=assume_internal,
-                )
-                gap, unknown = (result, "") if isinstance(result, SupportGap) else (None, result)
-                problems.append(NodeProblem(detached, gap, unknown))
+                problems.append(_make_problem(node, result))
+        found = {id(problem.node.operation) for problem in problems}
+        for node, result in find_sequence_problems(prepared, implementation):
+            if id(node.operation) not in found:
+                problems.append(_make_problem(node, result))
     return Prediction(
         ir_too_new=not accepts_ir_version(limits, prepared.ir_version),
         opsets_too_new=tuple(
@@ -324,6 +319,19 @@ def predict(
         refused_interface=tuple(value for value in prepared.interface if value.type in limits.refused_interface_types),
         doubt=find_doubt(prepared, implementation) if implementation is not None else "",
     )
+
+
+def _make_problem(node: TypedNode, result: SupportGap | str) -> NodeProblem:
+    detached = replace(
+        node,
+        proto=_detach_node(node.proto),
+        inner=(),
+        type_of=get_unknown_type,
+        source_of=get_unknown_source,
+        is_used=assume_used,
+        is_output=assume_internal,
+    )
+    return NodeProblem(detached, *((result, "") if isinstance(result, SupportGap) else (None, result)))
 
 
 def _detach_node(node: NodeProto) -> NodeProto:
@@ -352,9 +360,11 @@ def match_node(node: TypedNode, implementation: Implementation, providers: Seque
 
 
 def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implementation) -> Iterator[TypedNode]:
-    """Yield the nodes and all nodes inside them, except those in local functions that the release does not call."""
+    """Yield the nodes and all nodes inside them, except those that the release does not call or ignores."""
     for node in nodes:
         yield node
+        if implementation.is_probed and not node.has_use:
+            continue
         if node.inner and (not node.calls or _is_function_call(node, implementation)):
             yield from _iterate_visible_nodes(node.inner, implementation)
 
@@ -367,7 +377,7 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
     """
     operation = node.operation
     if implementation.is_probed:
-        return node.calls and calls_functions(implementation)
+        return False
     if not node.calls or operation.domain in _CLOSED_DOMAINS:
         return False
     operator = implementation.operator(operation.domain, operation.name)

@@ -139,8 +139,13 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
     type_of: Callable[[str], TypeProto | None] = get_unknown_type  # type with shape of a value in scope
     unread: str = ""  # why the body of the called function has no types
     source_of: Callable[[str], ValueSource] = get_unknown_source  # of a value in scope
-    is_used: Callable[[str], bool] = assume_used  # a node of the graph takes the value, or it is an output of the graph
+    is_used: Callable[[str], bool] = assume_used  # an output of the graph depends on the value
     is_output: Callable[[str], bool] = assume_internal  # the value is an output of the model
+
+    @property
+    def has_use(self) -> bool:
+        """Return whether an output of the graph depends on the node."""
+        return any(self.is_used(name) for name in self.proto.output if name)
 
     def all_nodes(self) -> Iterator[TypedNode]:
         """Yield this node and all nodes in its subgraphs or in the local function that it calls."""

@@ -29,29 +29,24 @@ CONSTANT, NOT_CONSTANT = "inputs: constant", "inputs: not constant"
 def match_probed_node(node: TypedNode, implementation: Implementation) -> MatchResult:
     """Return why a release rejects a node, or why this is unknown; None if it accepts the node.
 
-    Nodes in the node's subgraphs or in the function that it calls are not checked.
+    Nodes in the node's subgraphs are not checked.
     """
-    if node.calls and calls_functions(implementation):
-        return node.unread or None
-    if not any(node.is_used(name) for name in node.proto.output if name):
-        return None  # Source: tract 0.23.9 ignores unknown operators whose outputs no node takes
+    if not node.has_use:
+        return None  # Source: OpenVINO 2024.5.0 and 2026.4.1 and tract 0.23.0 and 0.23.9 ignore such unknown operators
     if node.calls:
-        return _match_uncalled(node.operation, implementation)
+        return _match_call(node.operation, implementation)
     schema, features = describe_features(node)
     return _match(node.operation, schema, features, implementation)
 
 
-def calls_functions(implementation: Implementation) -> bool:
-    """Return whether an engine calls local functions of models.
+def _match_call(call: Operation, implementation: Implementation) -> MatchResult:
+    """Return what happens to a call of a local function. Engines whose support was probed do not call them.
 
-    Source: models with local functions on tract 0.21.8, 0.22.4 and 0.23.9, which take each call for an operator.
+    They take a call for an operator. tract does so whatever the domain of the function is.
+    Source: models with local functions on tract 0.21.8, 0.22.4 and 0.23.9, and on OpenVINO 2024.5.0 to 2026.4.1.
     """
-    return implementation.engine != "tract"
-
-
-def _match_uncalled(call: Operation, implementation: Implementation) -> MatchResult:
-    """Return what happens to a call that the engine takes for an operator, whatever the domain of the function is."""
-    if implementation.operator(DEFAULT_DOMAIN, call.name) is not None:
+    domain = DEFAULT_DOMAIN if implementation.engine == "tract" else call.domain
+    if implementation.operator(domain, call.name) is not None:
         return f"the engine may run its own operator `{call.name}` instead of the local function `{call.label}`"
     problem = f"`{call.label}` is a local function"
     return SupportGap("unknown-operator", problem, "does not call local functions", about=LOCAL_FUNCTION)

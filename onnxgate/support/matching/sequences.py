@@ -1,0 +1,189 @@
+"""Find sequences that OpenVINO refuses because of the nodes around them, which probes of single nodes cannot show.
+
+OpenVINO replaces a sequence by its tensors, and knows several patterns of nodes for which it can. 2026.3.0 knows more.
+Source: 233 models of several nodes with sequences, loaded on OpenVINO 2024.5.0 to 2026.4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onnxgate.model.reading.view import iter_subgraphs
+from onnxgate.support.matching.attribute_restrictions import is_release_within
+from onnxgate.support.matching.operations import SupportGap, TypedModel, TypedNode
+from onnxgate.support.operators import Implementation
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
+
+_LAST_WITH_FEW_PATTERNS = "2026.2.1"
+_ACCUMULATES = "OpenVINO may refuse a `Loop` that does more with a sequence than append tensors to concatenate"
+_PASSES = "OpenVINO may refuse a sequence from `If`, `Identity`, `Loop` or a surrounding graph"
+_MADE = frozenset({"SequenceConstruct", "SplitToSequence"})
+_CHANGED = frozenset({"SequenceEmpty", "SequenceErase", "SequenceInsert"})
+_PASSED = frozenset({"", "Identity", "If"})
+
+
+class _Graph(msgspec.Struct, frozen=True, eq=False):
+    producers: dict[str, TypedNode]
+    looped: frozenset[str]  # values that a Loop takes, and sequences to which tensors are appended to compute them
+    carried: frozenset[str]  # inputs of the body of a Loop
+    appended: frozenset[str]  # values of such a body that it returns, without tensors appended to them
+    is_inside: bool  # it is a subgraph
+    is_body: bool
+    is_in_loop: bool
+
+    def producer(self, name: str) -> str:
+        """Return the operator that makes a value in this graph; "" if none does."""
+        return self.producers[name].operation.name if name in self.producers else ""
+
+    def is_carried(self, name: str) -> bool:
+        """Return whether a value is an input of the body of a Loop."""
+        while self.producer(name) == "Identity":
+            name = self.producers[name].proto.input[0]
+        return name in self.carried
+
+
+def find_sequence_problems(
+    model: TypedModel, implementation: Implementation
+) -> Iterator[tuple[TypedNode, SupportGap | str]]:
+    """Yield nodes that a release refuses because of the nodes around them, or for which this is unknown, and why."""
+    if implementation.engine == "openvino" and any("Sequence" in node.operation.name for node in model.kinds):
+        is_old = is_release_within(implementation.release, "", _LAST_WITH_FEW_PATTERNS)
+        yield from _walk(model.nodes, None, is_old=is_old, is_body=False, is_in_loop=False)
+
+
+def _walk(
+    nodes: Sequence[TypedNode], body: GraphProto | None, *, is_old: bool, is_body: bool, is_in_loop: bool
+) -> Iterator[tuple[TypedNode, SupportGap | str]]:
+    producers = {name: node for node in nodes for name in node.proto.output if name}
+    taken = (name for node in nodes if node.operation.name == "Loop" for name in node.proto.input)
+    inputs, outputs = ((), ()) if body is None or not is_body else (body.input, body.output)
+    graph = _Graph(
+        producers,
+        looped=_find_appended(producers, taken),
+        carried=frozenset(value.name for value in inputs),
+        appended=_find_appended(producers, (value.name for value in outputs)),
+        is_inside=body is not None,
+        is_body=is_body,
+        is_in_loop=is_in_loop,
+    )
+    for node in nodes:
+        if node.calls or not node.has_use:
+            continue
+        problem = _match(node, graph, is_old=is_old)
+        if problem is not None:
+            yield node, problem
+        first = 0
+        for inner in _list_subgraphs(node):
+            is_loop = node.operation.name == "Loop"
+            inside = node.inner[first : first + len(inner.node)]
+            yield from _walk(inside, inner, is_old=is_old, is_body=is_loop, is_in_loop=is_in_loop or is_loop)
+            first += len(inner.node)
+
+
+def _list_subgraphs(node: TypedNode) -> list[GraphProto]:
+    return [graph for attribute in node.proto.attribute for graph in iter_subgraphs(attribute)] if node.inner else []
+
+
+def _find_appended(producers: dict[str, TypedNode], names: Iterable[str]) -> frozenset[str]:
+    """Return values that nodes make, and the sequences to which tensors are appended to compute them."""
+    found = set()
+    for name in names:
+        while name in producers and name not in found:
+            found.add(name)
+            if producers[name].operation.name == "SequenceInsert":
+                name = producers[name].proto.input[0]
+    return frozenset(found)
+
+
+def _match(node: TypedNode, graph: _Graph, *, is_old: bool) -> SupportGap | str | None:
+    match node.operation.name:
+        case "SequenceInsert" | "SequenceErase":
+            return _match_change(node, graph, is_old=is_old)
+        case "SequenceAt":
+            producer = graph.producer(node.proto.input[0])
+            if is_old and _is_computed(node, 1):
+                return _refuse(node, "with `position` that is not constant")
+            if is_old and producer not in _MADE:
+                return _refuse(node, "unless `SequenceConstruct` or `SplitToSequence` makes its input")
+            if producer == "SequenceConstruct" and graph.is_inside:
+                return "OpenVINO may refuse to take a tensor from a sequence that `If` or `Loop` constructs"
+            return _ACCUMULATES if producer == "Loop" or graph.is_carried(node.proto.input[0]) else None
+        case "SequenceLength":
+            is_loop = graph.producer(node.proto.input[0]) == "Loop" or graph.is_carried(node.proto.input[0])
+            return _ACCUMULATES if is_loop else None
+        case "ConcatFromSequence" if graph.producer(node.proto.input[0]) in _PASSED:
+            return _refuse(node, "with a sequence from `If`, `Identity` or a surrounding graph")
+        case "SplitToSequence":
+            return _match_split(node)
+        case "Loop" if not _accumulates(node):
+            return _ACCUMULATES
+    return None
+
+
+def _match_change(node: TypedNode, graph: _Graph, *, is_old: bool) -> SupportGap | str | None:
+    """Return why a release refuses a node that inserts a tensor into a sequence or erases one."""
+    position = 2 if node.operation.name == "SequenceInsert" else 1
+    if _is_computed(node, position):
+        return _refuse(node, "with `position` that is not constant")
+    if is_old and not graph.is_in_loop:
+        return _ACCUMULATES if node.proto.output[0] in graph.looped else _refuse(node, "outside of `Loop`")
+    is_appended = graph.is_body and node.proto.output[0] in graph.appended
+    if graph.is_in_loop and is_old and not is_appended:
+        return _ACCUMULATES
+    if graph.is_carried(node.proto.input[0]):
+        return None if is_appended and len(node.proto.input) <= position else _ACCUMULATES
+    return None if graph.producer(node.proto.input[0]) in _MADE | _CHANGED else _PASSES
+
+
+def _match_split(node: TypedNode) -> SupportGap | str | None:
+    """Return why a release refuses a split into tensors of one size: it must know their number."""
+    names = node.proto.input
+    split = node.type_of(names[1]) if len(names) > 1 and names[1] else None
+    if split is not None and len(split.tensor_type.shape.dim):
+        return None
+    if split is not None and _is_computed(node, 1):
+        return _refuse(node, "with a number as `split` that is not constant")
+    value_type = node.type_of(names[0])
+    if value_type is None or not value_type.tensor_type.HasField("shape"):
+        return None
+    axis = next((attribute.i for attribute in node.proto.attribute if attribute.name == "axis"), 0)
+    dims = value_type.tensor_type.shape.dim
+    if not -len(dims) <= axis < len(dims) or dims[axis].HasField("dim_value"):
+        return None
+    if node.source_of(names[0]) == "input":
+        return _refuse(node, "with an unknown size along `axis`, unless `split` lists sizes")
+    return "OpenVINO refuses `SplitToSequence` if it does not know the size along `axis`"
+
+
+def _accumulates(node: TypedNode) -> bool:
+    """Return whether the body of a Loop computes the used sequences only by appending tensors."""
+    bodies = _list_subgraphs(node)
+    if not bodies:
+        return True
+    producers = {name: inner for inner in node.inner for name in inner.proto.output if name}
+    carried = frozenset(value.name for value in bodies[0].input)
+    graph = _Graph(producers, frozenset(), carried, frozenset(), is_inside=True, is_body=True, is_in_loop=True)
+    outputs = zip(bodies[0].output[1:], node.proto.output, node.operation.outputs, strict=False)
+    names = [value.name for value, name, kind in outputs if (kind or "").startswith("seq(") and node.is_used(name)]
+    for name in names:
+        if graph.producer(name) != "SequenceInsert":
+            return False
+        while graph.producer(name) == "SequenceInsert":
+            name = producers[name].proto.input[0]
+        if not graph.is_carried(name) and graph.producer(name) != "SequenceEmpty":
+            return False
+    return True
+
+
+def _is_computed(node: TypedNode, index: int) -> bool:
+    names = node.proto.input
+    return index < len(names) and bool(names[index]) and node.source_of(names[index]) in ("input", "computed")
+
+
+def _refuse(node: TypedNode, words: str) -> SupportGap:
+    return SupportGap("attribute-unsupported", f"`{node.operation.label}` is refused {words}", about=words)
