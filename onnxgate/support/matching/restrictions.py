@@ -201,7 +201,7 @@ def _find_shape_restriction(
     return None
 
 
-_FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap]] = {
+_FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap | str]] = {
     "Attention": (
         "",
         "1.18.1",
@@ -212,6 +212,12 @@ _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap]] = {
             about="no bias",
             signal="SIGABRT",
         ),
+    ),
+    "perhaps Attention": (
+        "",
+        "1.18.1",
+        "`{label}` has no bias: the process crashes when the model is loaded if, after optimization, 2 to 6 other "
+        "inputs take its output",
     ),
     "Clip": (
         "",
@@ -270,12 +276,17 @@ Source: see `OptimizerChanges.find_fusion`.
 """
 
 
-def find_fusion_gap(operation: Operation, since: int, release: str) -> SupportGap | None:
-    """Return why a release fails for a node after it fused the node with its neighbors, or tried to."""
+def find_fusion_gap(operation: Operation, since: int, release: str) -> SupportGap | str | None:
+    """Return why a release fails for a node after it fused the node with its neighbors, or tried to.
+
+    If it is unknown whether it fuses them, the result is a string.
+    """
     traits, name = operation.traits, f"{operation.name}({since})"
     if traits.fusion:
         first, last, gap = _FUSION_GAPS[traits.fusion]
         if is_release_within(release, first, last):
+            if isinstance(gap, str):
+                return gap.format(label=operation.label)
             return replace(gap, problem=gap.problem.format(name=name))
     if traits.float8_fusion and is_release_within(release, "", "1.31.1"):
         fused = traits.float8_fusion
