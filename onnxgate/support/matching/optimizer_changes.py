@@ -157,15 +157,20 @@ class OptimizerChanges:
             returned = tuple(filter(self._values.is_output, user.outputs))  # nodes that make outputs stay
             key = (user.operator, tuple(map(self._name_kept, user.inputs)), returned)
             has_scalar = any(map(self._is_scalar, user.inputs))
-            is_removable = operator in _REMOVABLE or (operator in _WITH_NEUTRAL_ELEMENT and has_scalar)
+            after = [it.operator[1] for output in user.outputs for it in self._values.list_users(output)]
+            is_removable = (
+                operator in _REMOVABLE
+                or (operator in _WITH_NEUTRAL_ELEMENT and has_scalar)
+                or (operator == "Relu" and "Clip" in after)
+            )
             is_simple = user.operator[0] == DEFAULT_DOMAIN and operator not in _EXPANDED
             if is_simple and not is_removable and operator not in _PARTS_OF_OTHERS and self._is_read(user):
                 least[key] = min(number, least.get(key, number))
             attributes = tuple(attribute.SerializeToString() for attribute in user.attributes)
-            after = [self._count_uses(output, depth + 1)[1] for output in user.outputs[:1] if is_removable]
+            later = [self._count_uses(output, depth + 1)[1] for output in user.outputs[:1] if is_removable]
             is_joined = is_simple and not is_removable and operator not in _FUSED_FIRST
             exact = (user.operator, tuple(user.inputs), attributes, returned, None if is_joined else user.outputs[0])
-            most[exact] = max(number, *after, 0) * (1 if is_simple else _MOST_IN_BODY)
+            most[exact] = max(number, *later, 0) * (1 if is_simple else _MOST_IN_BODY)
         return sum(least.values()), sum(most.values())
 
     def _is_read(self, node: NodeView) -> bool:
