@@ -224,9 +224,9 @@ _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap | str]] = {
         "",
         SupportGap(
             "attribute-unsupported",
-            "`{name}` with a constant `min` is fused with `Relu`",
-            "can fuse them only for `tensor(float)` and `tensor(float16)`",
-            "Relu",
+            "`{name}` with a constant `min` is fused with `Relu`, which fails except for `tensor(float)` and "
+            "`tensor(float16)`",
+            about="Relu",
         ),
     ),
     "FusedGemm": (
@@ -234,9 +234,9 @@ _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap | str]] = {
         "1.17.3",
         SupportGap(
             "missing-kernel",
-            "`{name}` of doubles is fused with its activation into `com.microsoft.FusedGemm`",
-            "has no kernel for it with doubles",
-            "FusedGemm",
+            "`{name}` is fused with its activation into `com.microsoft.FusedGemm`, which has no kernel "
+            "for `tensor(double)`",
+            about="FusedGemm",
         ),
     ),
     "FusedMatMul": (
@@ -244,9 +244,9 @@ _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap | str]] = {
         "1.25.1",
         SupportGap(
             "missing-kernel",
-            "`{name}` of doubles is fused with `Transpose` into `com.microsoft.FusedMatMul`",
-            "has no kernel for it with doubles",
-            "FusedMatMul",
+            "`{name}` is fused with `Transpose` into `com.microsoft.FusedMatMul`, which has no kernel "
+            "for `tensor(double)`",
+            about="FusedMatMul",
         ),
     ),
     "Gemm": (
@@ -264,9 +264,8 @@ _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap | str]] = {
         "1.30.0",
         SupportGap(
             "missing-kernel",
-            "`{name}` of doubles is fused with `Sigmoid` into `com.microsoft.QuickGelu`",
-            "has no kernel for it with doubles",
-            "QuickGelu",
+            "`{name}` is fused with `Sigmoid` into `com.microsoft.QuickGelu`, which has no kernel for `tensor(double)`",
+            about="QuickGelu",
         ),
     ),
 }

@@ -98,6 +98,27 @@ def test_gemm_of_doubles_with_an_activation(value_type: str, nodes: str, expecte
 
 
 @pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("s = Sigmoid (x) y = Mul (x, s)", "`Mul(14)` is fused with `Sigmoid` into `com.microsoft.QuickGelu`"),
+        ("m = Gemm (x, x) y = Relu (m)", "`Gemm(13)` is fused with its activation into `com.microsoft.FusedGemm`"),
+        (
+            "t = Transpose (x) y = MatMul (t, x)",
+            "`MatMul(13)` is fused with `Transpose` into `com.microsoft.FusedMatMul`",
+        ),
+    ],
+)
+def test_problem_of_a_fused_node(nodes: str, expected: str) -> None:
+    """The problem is not that nodes are fused, but that the result has no kernel."""
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (double[2, 2] x) => (double[2, 2] y) {{ {nodes} }}'
+
+    (found,) = prediction(text, "1.17.1").found
+
+    assert found.miss is not None
+    assert found.miss.problem == f"{expected}, which has no kernel for `tensor(double)`"
+
+
+@pytest.mark.parametrize(
     ("value_type", "nodes", "expected"),
     [
         ("float", "v = LayerNormalization (x, s) y = Add (v, v)", "refused"),
