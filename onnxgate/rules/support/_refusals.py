@@ -25,9 +25,12 @@ from onnxgate.support.matching.probed import LOCAL_FUNCTION
 RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
 _FIXES: Mapping[str, Advice] = {
     "float8 fusion": "set `session.disable_quant_qdq` to `1` in the session options, so that nodes are not fused",
+    "no bias": "add a bias of zeros to `LayerNormalization`",
     LOCAL_FUNCTION: "inline the local functions, for example with `onnx.inliner.inline_local_functions`",
 }
 """What a support gap is about (`SupportGap.about`) -> its fix, whatever rule reports it."""
+_FUSED_FOR_FLOATS = frozenset({"FusedGemm", "FusedMatMul", "QuickGelu", "Relu"})
+"""What gaps are about if a node is fused with others into an operator that accepts floats, but not its type."""
 
 _CHANGES: Mapping[str, str] = {
     "value": "use another value of {name}",
@@ -52,6 +55,9 @@ def create_refusal_hits(
     """
     if subject.rule != rule:
         return
+    if subject.about in _FUSED_FOR_FLOATS:
+        operator = subject.operator
+        default_fix = f"cast the inputs of `{operator}` to `float`, and cast the result back (may lose precision)"
     yield Hit(
         subject.place,
         f"{subject.problem}: {subject.nodes.words}" if subject.operator else subject.problem,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from onnxgate.model.facts import DEFAULT_DOMAIN
@@ -17,10 +16,26 @@ _ACTIVATIONS = frozenset({"Relu", "Sigmoid", "Tanh"})
 _FACTORS = 2
 """Number of inputs of Mul, except in malformed models."""
 _BATCH_NORMALIZATION_INPUTS = 5
+_MATRIX = 2
+"""Number of axes of a matrix."""
 _ATTENTION_USES = range(2, 7)
 """How often the outputs of a LayerNormalization without a bias are taken if old releases crash because of it."""
 _PARTS_OF_OTHERS = frozenset({"Div", "Erf", "Mul", "Pow", "ReduceMean", "Shape", "Sigmoid", "Size", "Sub", "Tanh"})
 """Operators that the optimizer may remove or fuse before it looks at the nodes that take a value."""
+_REMOVABLE = frozenset(("Cast", "Concat", "Dropout", "Expand", "Gather", "Identity", "If", "Pad", "Slice", "Transpose"))
+"""Operators of which the optimizer may remove nodes, so that others take their inputs, or join several."""
+_FUSED_FIRST = frozenset({"Conv", "Gemm", "MatMul"})
+"""Operators that the optimizer may fuse with nodes after them before it joins equal nodes."""
+_EXPANDED = frozenset(
+    (
+        *("Celu", "Elu", "GroupNormalization", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "PRelu", "Selu"),
+        *("Shrink", "Softplus", "Softsign", "ThresholdedRelu"),
+    )
+)
+"""Operators that may be replaced by function bodies, in which several nodes take the input."""
+_MOST_IN_BODY = 4
+_MAX_REMOVED = 4
+"""Number of nodes in sequence that the optimizer may remove, after which uses are not counted."""
 _WITH_NEUTRAL_ELEMENT = frozenset({"Add", "Div", "Mul", "Sub"})
 """Operators of which the optimizer removes nodes with a constant 0 or 1."""
 _NEUTRAL_HALVES = frozenset({0x0000, 0x8000, 0x3C00})
@@ -83,22 +98,28 @@ class OptimizerChanges:
     def _find_product_with_activation(self, node: NodeView) -> Fusion:
         """Return whether the only node that takes the output of a Gemm of doubles is an activation."""
         output = next(iter(node.outputs), "")
-        if self._values.element(node.inputs[0]) != _DOUBLE or not self._is_taken_once(output):
+        if self._values.element(node.inputs[0]) != _DOUBLE:
             return ""
-        user = self._values.list_users(output)[0]
-        return "FusedGemm" if user.operator[1] in _ACTIVATIONS else ""
+        while self._is_taken_once(output):
+            user = self._values.list_users(output)[0]
+            if not self._is_passed(user):
+                return "FusedGemm" if user.operator[1] in _ACTIVATIONS else ""
+            output = user.outputs[0]
+        return ""
 
     def _find_batched_product(self, node: NodeView) -> Fusion:
         """Return whether a BatchNormalization with constants follows a MatMul of more than 2 axes with a constant.
 
-        A Reshape or Transpose may be between them.
+        A Reshape or Transpose may be between them. A constant of one axis is not fused.
         """
         if len(node.inputs) < _BATCH_NORMALIZATION_INPUTS or any(node.outputs[1:]):
             return ""
         value = node.inputs[0]
         between = self._sole_maker(value, "Reshape") or self._sole_maker(value, "Transpose")
         product = self._sole_maker(value if between is None else between.inputs[0], "MatMul")
-        if product is None or self._values.rank(product.inputs[0]) <= 2:
+        if product is None or self._values.rank(product.inputs[0]) <= _MATRIX:
+            return ""
+        if self._values.rank(product.inputs[1]) < _MATRIX:
             return ""
         constants = (product.inputs[1], *node.inputs[1:_BATCH_NORMALIZATION_INPUTS])
         return "Gemm" if all(self._values.is_folded(name, 0) for name in constants) else ""
@@ -115,27 +136,62 @@ class OptimizerChanges:
             return ""
         if self._values.is_folded(node.inputs[0], 0):
             return ""
-        uses: Counter[tuple[object, ...]] = Counter()  # equal nodes become one
-        possible = 0
-        for output in filter(None, node.outputs):
-            for user in self._values.list_users(output):
-                attributes = tuple(attribute.SerializeToString() for attribute in user.attributes)
-                returned = tuple(filter(self._values.is_output, user.outputs))  # nodes that make outputs stay
-                key = (user.operator, tuple(user.inputs), attributes, returned)
-                number = sum(name == output for name in user.inputs)
-                uses[key] = number if user.operator[1] not in _PARTS_OF_OTHERS else 0
-                possible += number
-            possible += 1 if output in self._values.list_captured() else 0
-        if possible not in _ATTENTION_USES or (
-            self._values.is_in_function and any(map(self._values.is_output, node.outputs))
-        ):
-            return ""
-        return "Attention" if uses.total() in _ATTENTION_USES else ""
+        ranges = [self._count_uses(output, 0) for output in node.outputs if output]
+        least, most = (sum(numbers) for numbers in zip(*ranges, strict=True)) if ranges else (0, 0)
+        if least in _ATTENTION_USES and most in _ATTENTION_USES:
+            return "Attention"
+        return "perhaps Attention" if least < _ATTENTION_USES.stop and most >= _ATTENTION_USES.start else ""
+
+    def _count_uses(self, name: str, depth: int) -> tuple[int, int]:
+        """Return how often nodes take a value at least and at most, after the optimizer changed them."""
+        is_returned = self._values.is_in_function and self._values.is_output(name)
+        if is_returned or name in self._values.list_captured() or depth > _MAX_REMOVED:
+            return 0, _ATTENTION_USES.stop
+        least: dict[tuple[object, ...], int] = {}  # equal nodes become one, also after the optimizer changed others
+        most: dict[tuple[object, ...], int] = {}
+        for user in self._values.list_users(name):
+            operator = user.operator[1]
+            if operator == "Shape" and self._values.is_fixed(name):
+                continue
+            number = user.inputs.count(name)
+            returned = tuple(filter(self._values.is_output, user.outputs))  # nodes that make outputs stay
+            key = (user.operator, tuple(map(self._name_kept, user.inputs)), returned)
+            has_scalar = any(map(self._is_scalar, user.inputs))
+            after = [it.operator[1] for output in user.outputs for it in self._values.list_users(output)]
+            is_removable = (
+                operator in _REMOVABLE
+                or (operator in _WITH_NEUTRAL_ELEMENT and has_scalar)
+                or (operator == "Relu" and "Clip" in after)
+            )
+            is_simple = user.operator[0] == DEFAULT_DOMAIN and operator not in _EXPANDED
+            if is_simple and not is_removable and operator not in _PARTS_OF_OTHERS and self._is_read(user):
+                least[key] = min(number, least.get(key, number))
+            attributes = tuple(attribute.SerializeToString() for attribute in user.attributes)
+            later = [self._count_uses(output, depth + 1)[1] for output in user.outputs[:1] if is_removable]
+            is_joined = is_simple and not is_removable and operator not in _FUSED_FIRST
+            exact = (user.operator, tuple(user.inputs), attributes, returned, None if is_joined else user.outputs[0])
+            most[exact] = max(number, *later, 0) * (1 if is_simple else _MOST_IN_BODY)
+        return sum(least.values()), sum(most.values())
+
+    def _is_read(self, node: NodeView) -> bool:
+        """Return whether an output of the graph depends on the data of a node, not only on the shape."""
+        users = [user for output in node.outputs for user in self._values.list_users(output)]
+        is_returned = any(map(self._values.is_output, node.outputs))
+        is_read = is_returned or not users or any(user.operator[1] not in ("Shape", "Size") for user in users)
+        return is_read and any(map(self._values.has_use, node.outputs))
+
+    def _name_kept(self, name: str) -> str:
+        """Return the name of a value, or "" if the optimizer may find that it equals another value."""
+        return "" if self._values.producer(name) is not None or self._is_scalar(name) else name
+
+    def _is_scalar(self, name: str) -> bool:
+        tensor = self._values.constant(name)
+        return tensor is not None and math.prod(tensor.dims) == 1
 
     def _sole_maker(self, name: str, operator: str) -> NodeView | None:
         """Return the node with an operator that makes a value, if only one node takes the value."""
         taken = name
-        while (maker := self._values.producer(name)) is not None and self._is_removed(maker):
+        while (maker := self._values.producer(name)) is not None and self._is_passed(maker):
             taken, name = maker.inputs[0], maker.inputs[0]
             if not self._is_taken_once(taken):
                 return None
@@ -151,7 +207,7 @@ class OptimizerChanges:
 
     def _skip_removed(self, name: str) -> str:
         """Return the value that takes the place of a value if the optimizer removes the nodes that make it."""
-        while (maker := self._values.producer(name)) is not None and self._is_removed(maker):
+        while (maker := self._values.producer(name)) is not None and self._is_passed(maker):
             name = maker.inputs[0]
         return name
 
@@ -257,3 +313,13 @@ class OptimizerChanges:
 
     def _is_removed(self, node: NodeView) -> bool:
         return node.operator[:2] == (DEFAULT_DOMAIN, "Identity") and self.is_eliminated(node)
+
+    def _is_passed(self, node: NodeView) -> bool:
+        """Return whether the optimizer removes an Identity, Dropout or Cast before it fuses nodes."""
+        if node.operator[0] != DEFAULT_DOMAIN or not node.inputs or not node.outputs:
+            return False
+        if node.operator[1] == "Cast":
+            elements = {self._values.element(name) for name in (node.inputs[0], node.outputs[0])}
+            is_shared = self._values.is_output(node.outputs[0]) or node.outputs[0] in self._values.list_captured()
+            return len(elements) == 1 and 0 not in elements and not is_shared
+        return node.operator[1] in ("Dropout", "Identity") and self.is_eliminated(node)

@@ -201,7 +201,7 @@ def _find_shape_restriction(
     return None
 
 
-_FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap]] = {
+_FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap | str]] = {
     "Attention": (
         "",
         "1.18.1",
@@ -213,14 +213,20 @@ _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap]] = {
             signal="SIGABRT",
         ),
     ),
+    "perhaps Attention": (
+        "",
+        "1.18.1",
+        "`{label}` has no bias: the process crashes when the model is loaded if, after optimization, 2 to 6 other "
+        "inputs take its output",
+    ),
     "Clip": (
         "",
         "",
         SupportGap(
             "attribute-unsupported",
-            "`{name}` with a constant `min` is fused with `Relu`",
-            "can fuse them only for `tensor(float)` and `tensor(float16)`",
-            "Relu",
+            "`{name}` with a constant `min` is fused with `Relu`, which fails except for `tensor(float)` and "
+            "`tensor(float16)`",
+            about="Relu",
         ),
     ),
     "FusedGemm": (
@@ -228,9 +234,9 @@ _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap]] = {
         "1.17.3",
         SupportGap(
             "missing-kernel",
-            "`{name}` of doubles is fused with its activation into `com.microsoft.FusedGemm`",
-            "has no kernel for it with doubles",
-            "FusedGemm",
+            "`{name}` is fused with its activation into `com.microsoft.FusedGemm`, which has no kernel "
+            "for `tensor(double)`",
+            about="FusedGemm",
         ),
     ),
     "FusedMatMul": (
@@ -238,9 +244,9 @@ _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap]] = {
         "1.25.1",
         SupportGap(
             "missing-kernel",
-            "`{name}` of doubles is fused with `Transpose` into `com.microsoft.FusedMatMul`",
-            "has no kernel for it with doubles",
-            "FusedMatMul",
+            "`{name}` is fused with `Transpose` into `com.microsoft.FusedMatMul`, which has no kernel "
+            "for `tensor(double)`",
+            about="FusedMatMul",
         ),
     ),
     "Gemm": (
@@ -258,9 +264,8 @@ _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap]] = {
         "1.30.0",
         SupportGap(
             "missing-kernel",
-            "`{name}` of doubles is fused with `Sigmoid` into `com.microsoft.QuickGelu`",
-            "has no kernel for it with doubles",
-            "QuickGelu",
+            "`{name}` is fused with `Sigmoid` into `com.microsoft.QuickGelu`, which has no kernel for `tensor(double)`",
+            about="QuickGelu",
         ),
     ),
 }
@@ -270,12 +275,17 @@ Source: see `OptimizerChanges.find_fusion`.
 """
 
 
-def find_fusion_gap(operation: Operation, since: int, release: str) -> SupportGap | None:
-    """Return why a release fails for a node after it fused the node with its neighbors, or tried to."""
+def find_fusion_gap(operation: Operation, since: int, release: str) -> SupportGap | str | None:
+    """Return why a release fails for a node after it fused the node with its neighbors, or tried to.
+
+    If it is unknown whether it fuses them, the result is a string.
+    """
     traits, name = operation.traits, f"{operation.name}({since})"
     if traits.fusion:
         first, last, gap = _FUSION_GAPS[traits.fusion]
         if is_release_within(release, first, last):
+            if isinstance(gap, str):
+                return gap.format(label=operation.label)
             return replace(gap, problem=gap.problem.format(name=name))
     if traits.float8_fusion and is_release_within(release, "", "1.31.1"):
         fused = traits.float8_fusion

@@ -17,14 +17,16 @@ CORRECTION = (Action("correct the constant input of `Gather`, and export the mod
     [
         ("constants", CORRECTION),
         ("divisor", CORRECTION),
+        ("Relu", "cast the inputs of `Gather` to `float`, and cast the result back (may lose precision)"),
+        ("no bias", "add a bias of zeros to `LayerNormalization`"),
         (
             "axis",
             "export the model with attributes and inputs that all required runtimes support, or with other operators",
         ),
     ],
 )
-def test_fix_of_a_wrong_constant(about: str, expected: Advice) -> None:
-    """An opset does not define the values of constants."""
+def test_fix_fits_what_is_wrong(about: str, expected: Advice) -> None:
+    """Another opset does not change constants, nor what the optimizer fuses."""
     subject = RefusedOperation(
         rule="attribute-unsupported",
         model="m.onnx",
