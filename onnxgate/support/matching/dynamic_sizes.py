@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DYNAMIC_SIZE = "dynamic size"
 """What a gap because of a dynamic size is about (`SupportGap.about`)."""
+BOUNDS = "slice bounds"
+"""What a gap because of computed bounds of Slice is about."""
 RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 _CHANNELS, _SPACE, _ALL = slice(1, 2), slice(2, None), slice(None)
 _FIXED_AXES: Mapping[str, slice] = {
@@ -89,7 +91,7 @@ def _match_slice(node: TypedNode, shapes: Sequence[TensorShapeProto | None]) -> 
         return None
     what = "with `starts` or `ends` that are not constant, and no `axes`"
     if data is not None and count and count[0] and "input" in sources:
-        return SupportGap("attribute-unsupported", f"`Slice` is refused {what}", about="axes: unset")
+        return SupportGap("attribute-unsupported", f"`Slice` is refused {what}", about=BOUNDS)
     return f"tract may refuse `Slice` {what}"
 
 

@@ -8,6 +8,7 @@ from onnxgate.core.advice import Action, Advice
 from onnxgate.core.findings import Place
 from onnxgate.evidence.support import NodeGroup, RefusedOperation
 from onnxgate.rules.support.attribute_unsupported import attribute_unsupported
+from onnxgate.support.matching.dynamic_sizes import BOUNDS, DYNAMIC_SIZE
 
 CORRECTION = (Action("correct the constant input of `Gather`, and export the model again", everywhere=True),)
 
@@ -17,14 +18,16 @@ CORRECTION = (Action("correct the constant input of `Gather`, and export the mod
     [
         ("constants", CORRECTION),
         ("divisor", CORRECTION),
+        (DYNAMIC_SIZE, "export the model with a fixed value of this size"),
+        (BOUNDS, "set the input `axes` of `Slice` to a constant"),
         (
             "axis",
             "export the model with attributes and inputs that all required runtimes support, or with other operators",
         ),
     ],
 )
-def test_fix_of_a_wrong_constant(about: str, expected: Advice) -> None:
-    """An opset does not define the values of constants."""
+def test_fix_depends_on_the_gap(about: str, expected: Advice) -> None:
+    """An opset does not define the values of constants, and other attributes do not help if a size is dynamic."""
     subject = RefusedOperation(
         rule="attribute-unsupported",
         model="m.onnx",
