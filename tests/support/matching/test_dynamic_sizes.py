@@ -55,6 +55,7 @@ def predict_on(text: str, engine: str = "tract", release: str = "0.23.9") -> Pre
         ("float[N, C, 8, 8] x, float[4, 3, 3, 3] w", "y = Conv (x, w)", "unknown"),
         ("float[N, 3, H, W] x, float[4, 3, 3, 3] w", "y = Conv (x, w)", "loads"),
         ("float[N, 3, 8, 8] x, float[3, 4, 3, 3] w", "y = ConvTranspose (x, w)", "loads"),
+        ("float[N, C, 8, 8] x, float[3, 4, 3, 3] w", "y = ConvTranspose (x, w)", "unknown"),
         ("float[N, 3, 8, 8] x, float[3, 4, 3, 3] w", "y = ConvTranspose <output_shape = [9, 9]> (x, w)", "unknown"),
         ("float[N, 4] x, float[4, 3] w", "y = Gemm (x, w)", "loads"),
         ("float[N, M] x, float[4, 3] w", "y = Gemm (x, w)", "unknown"),
@@ -94,6 +95,26 @@ def test_computed_bounds(inputs: str, arguments: str, verdict: str) -> None:
     text = f"g (float[4, 5] x, {inputs}) => (float y) <int64[1] a = {{0}}> {{ y = Slice ({arguments}) }}"
 
     assert predict_on(text.replace(", int64[1] a)", ")")).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "y = Hardmax <axis = 5> (x)",
+        "y = Gemm (x, w)",
+        'y = Einsum <equation = "iji,i->j"> (x, w)',
+        "y = LSTM <hidden_size = 3> (x)",
+        "y = QuantizeLinear <axis = 7> (x, w)",
+        "y = Slice (x, w)",
+    ],
+)
+def test_invalid_nodes_are_described(node: str) -> None:
+    """Axes that the input does not have are no reason to stop."""
+    assert predict_on(f"g (float[N] x, float[3] w) => (float y) {{ {node} }}").verdict in (
+        "loads",
+        "refused",
+        "unknown",
+    )
 
 
 def test_constant_bounds() -> None:
