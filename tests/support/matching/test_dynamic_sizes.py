@@ -41,6 +41,11 @@ def predict_on(text: str, engine: str = "tract", release: str = "0.23.9") -> Pre
             'y = LSTM <hidden_size = 3> (x, w, r, "", "", h, c)',
             "unknown",
         ),
+        (
+            f"float[S, 2, 4] x, {LSTM}",
+            'l = Constant <value_ints = [5, 5]> () i = Cast <to = 6> (l) y = LSTM <hidden_size = 3> (x, w, r, "", i)',
+            "unknown",
+        ),
         ("float[5, N, 4] x, float[1, 3, 4] w, float[1, 3, 3] r", "y = RNN <hidden_size = 3> (x, w, r)", "refused"),
         ("float[5, N, 4] x, float[1, 9, 4] w, float[1, 9, 3] r", "y = GRU <hidden_size = 3> (x, w, r)", "refused"),
         ("float[N, M, 4] x", "y = Flatten <axis = 1> (x)", "refused"),
