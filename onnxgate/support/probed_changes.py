@@ -34,6 +34,8 @@ def find_node_changes(node: TypedNode, implementations: Sequence[Implementation]
         changed = features.difference(*(it.removed for it in chosen)).union(*(it.added for it in chosen))
         return all(match_features(node.operation, changed, release) is None for release in implementations)
 
+    if is_accepted(()):
+        return []  # the features are not the reason, but for example a dynamic size
     single = [it.change for it in candidates if is_accepted([it])]
     better = {it: FeatureChange(_BETTER[it.kind], it.name) for it in single if it.kind in _BETTER}
     useful = [it for it in single if better.get(it) not in single]

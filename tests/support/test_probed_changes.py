@@ -56,6 +56,11 @@ def test_one_change_is_enough(text: str, implementation: Implementation, expecte
     assert all(len(way.changes) == 1 for way in actual)
 
 
+def test_accepted_features_need_no_change() -> None:
+    """If a node is refused for another reason, such as a dynamic size, changes of its features are useless."""
+    assert find_node_changes(read(DROPOUT).nodes[0], [refuse("Dropout", 13, ("ratio: omitted",))]) == []
+
+
 def test_several_changes_can_be_necessary() -> None:
     """If each of several inputs must be constant, one proposal names all of them, and no others."""
     implementation = refuse("BatchNormalization", 15, ("scale: dynamic",), ("B: dynamic",), ("input_var: dynamic",))

@@ -8,6 +8,7 @@ from onnxgate.core.advice import Advice
 from onnxgate.core.findings import Hit, OnRuntime, follows_from
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.support import RefusedOperation
+from onnxgate.support.matching.dynamic_sizes import BOUNDS, DYNAMIC_SIZE
 from onnxgate.support.matching.operations import (
     AttributeAddition,
     AttributeRemoval,
@@ -26,6 +27,8 @@ RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
 _FIXES: Mapping[str, Advice] = {
     "float8 fusion": "set `session.disable_quant_qdq` to `1` in the session options, so that nodes are not fused",
     "no bias": "add a bias of zeros to `LayerNormalization`",
+    BOUNDS: "set the input `axes` of `Slice` to a constant",
+    DYNAMIC_SIZE: "export the model with a fixed value of this size",
     LOCAL_FUNCTION: "inline the local functions, for example with `onnx.inliner.inline_local_functions`",
 }
 """What a support gap is about (`SupportGap.about`) -> its fix, whatever rule reports it."""

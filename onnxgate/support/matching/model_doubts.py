@@ -43,15 +43,18 @@ def find_doubt(model: TypedModel, implementation: Implementation) -> str:
     operators = {node.operation.name for node in model.kinds} - {"Constant"}
     if len([node for node in model.nodes if node.operation.name != "Constant"]) == 1:
         return ""  # the table describes single nodes
+    if used := operators & CONTROL_FLOW:
+        return f"the model contains `{min(used)}`, and tract refuses many models with control flow"
     sizes = [{dim.dim_param for dim in shape.dim if not _is_number(dim)} for shape in shapes.values()]
-    doubtful = CONTROL_FLOW | COUNTING_OPERATORS | (SHAPE_OPERATORS if any(sizes) else frozenset())
-    if is_release_within(implementation.release, "", _LAST_WITH_TYPED_RANGE):
-        doubtful |= {"Range"}
-    used = operators & doubtful
-    if used:
+    if used := operators & (COUNTING_OPERATORS | (SHAPE_OPERATORS if any(sizes) else frozenset())):
         return f"sizes depend on `{min(used)}`, and tract refuses many models whose sizes it must derive from others"
     if any(one - other and other - one for one in sizes for other in sizes):
         return "the names of sizes differ between inputs, which tract refuses if such sizes must be equal"
+    if "Range" in operators and is_release_within(implementation.release, "", _LAST_WITH_TYPED_RANGE):
+        last = _LAST_WITH_TYPED_RANGE
+        return (
+            f"the model contains `Range`, which tract up to {last} refuses if its inputs mix sizes and other integers"
+        )
     return ""
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from onnxgate.core.text import join_phrases, join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.support.matching.dynamic_sizes import find_dynamic_size
 from onnxgate.support.matching.node_features import describe_node, describe_operation, word_feature
 from onnxgate.support.matching.operations import Operation, SupportGap, TypedNode
 from onnxgate.support.operators import Implementation, Operator, Schema, find_newest_schema
@@ -36,7 +37,8 @@ def match_probed_node(node: TypedNode, implementation: Implementation) -> MatchR
     if node.calls:
         return _match_call(node.operation, implementation)
     schema, features = describe_features(node)
-    return _match(node.operation, schema, features, implementation)
+    result = _match(node.operation, schema, features, implementation)
+    return find_dynamic_size(node) if result is None and implementation.engine == "tract" else result
 
 
 def _match_call(call: Operation, implementation: Implementation) -> MatchResult:

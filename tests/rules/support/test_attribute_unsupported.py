@@ -8,6 +8,7 @@ from onnxgate.core.advice import Action, Advice
 from onnxgate.core.findings import Place
 from onnxgate.evidence.support import NodeGroup, RefusedOperation
 from onnxgate.rules.support.attribute_unsupported import attribute_unsupported
+from onnxgate.support.matching.dynamic_sizes import BOUNDS, DYNAMIC_SIZE
 
 CORRECTION = (Action("correct the constant input of `Gather`, and export the model again", everywhere=True),)
 
@@ -19,14 +20,16 @@ CORRECTION = (Action("correct the constant input of `Gather`, and export the mod
         ("divisor", CORRECTION),
         ("Relu", "cast the inputs of `Gather` to `float`, and cast the result back (may lose precision)"),
         ("no bias", "add a bias of zeros to `LayerNormalization`"),
+        (DYNAMIC_SIZE, "export the model with a fixed value of this size"),
+        (BOUNDS, "set the input `axes` of `Slice` to a constant"),
         (
             "axis",
             "export the model with attributes and inputs that all required runtimes support, or with other operators",
         ),
     ],
 )
-def test_fix_fits_what_is_wrong(about: str, expected: Advice) -> None:
-    """Another opset does not change constants, nor what the optimizer fuses."""
+def test_fix_depends_on_the_gap(about: str, expected: Advice) -> None:
+    """Another opset changes neither constants, nor dynamic sizes, nor what the optimizer fuses."""
     subject = RefusedOperation(
         rule="attribute-unsupported",
         model="m.onnx",
