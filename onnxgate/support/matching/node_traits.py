@@ -70,7 +70,9 @@ class TraitReader:
             return NodeTraits(as_scalar="".join(self._scalar_squeezes.get(name, "") for name in node.outputs[:1]))
         if name in COMPUTED or name == "Concat":
             fault = self._find_constant_fault(node)
-            return NodeTraits(constant_fault=fault, has_late_fault=self.values.is_in_function) if fault else NO_TRAITS
+            late = bool(fault) and self.values.is_in_function
+            fixed = name == "Split" and self._is_axis_fixed(node)
+            return NodeTraits(constant_fault=fault, has_late_fault=late, has_fixed_axis=fixed)
         if name in ("Div", "Mod"):
             return self._read_division(node) if len(node.inputs) > 1 else NO_TRAITS
         if name in ("Resize", "Upsample"):
@@ -86,6 +88,13 @@ class TraitReader:
             self._float8_fusions = Float8Fusions(self.values.graph, self.values.type_of)
         fusion = self._float8_fusions.find(node, is_output=any(map(self.values.is_output, node.outputs)))
         return fusion if fusion and self.values.list_captured().isdisjoint(node.outputs) else ""
+
+    def _is_axis_fixed(self, node: NodeView) -> bool:
+        """Return whether the size along the attribute `axis` is a known number."""
+        value_type = self.values.type_of(node.inputs[0])
+        axis = next((attribute.i for attribute in node.attributes if attribute.name == "axis"), 0)
+        sizes = value_type.tensor_type.shape.dim if value_type is not None else ()
+        return -len(sizes) <= axis < len(sizes) and sizes[axis].HasField("dim_value")
 
     def _find_wrong_loss(self, node: NodeView) -> WrongLoss:
         """Return how labels (N, D1, ...) do not fit scores (N, C, D1, ...), or "weights" if their rank is not 1.

@@ -52,6 +52,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     """Shapes, constants and neighbors of a node that some kernels depend on. Other nodes have the defaults."""
 
     rank: int = -1  # of the first input of ArgMax, ArgMin, GridSample and normalizations; -1: unknown
+    has_fixed_axis: bool = False  # Split divides a known size
     scales: tuple[float, ...] = ()  # constant scales of Resize and Upsample, one per axis
     fusion: Fusion = ""  # operator by which ONNX Runtime replaces the node and its neighbors, with which releases fail
     float8_fusion: str = ""  # quantized operator that replaces the node and its neighbors, but does not accept float8

@@ -151,9 +151,19 @@ def test_layer_normalization_without_a_bias(value_type: str, nodes: str, expecte
     assert list_verdicts(graph, "1.16.0", "1.18.1", "1.19.0") == [expected, expected, "loads"]
 
 
-@pytest.mark.parametrize(("options", "expected"), [("axis = 0", "refused"), ("num_outputs = 2", "loads")])
-def test_split_needs_a_number_of_outputs(options: str, expected: str) -> None:
-    """Since opset 18, Split requires `num_outputs` if the sizes are not an input."""
-    graph = f"(float[2, 2] x) => (float y, float z) {{ y, z = Split <{options}> (x) }}"
+@pytest.mark.parametrize(
+    ("value_type", "options", "expected"),
+    [
+        ("float[2, 2]", "axis = 0", "refused"),
+        ("float[2, 2]", "axis = -1", "refused"),
+        ("float[N, 2]", "axis = 0", "loads"),
+        ("float[2, N]", "axis = 0", "refused"),
+        ("float[]", "axis = 0", "loads"),
+        ("float[2, 2]", "num_outputs = 2", "loads"),
+    ],
+)
+def test_split_of_a_known_size_needs_a_number_of_outputs(value_type: str, options: str, expected: str) -> None:
+    """Since opset 18, Split requires the sizes of its outputs or their number, but only a known size is checked."""
+    graph = f"({value_type} x) => (float y, float z) {{ y, z = Split <{options}> (x) }}"
 
     assert list_verdicts(graph, "1.16.0", "1.32.0", opset=18) == [expected, expected]
