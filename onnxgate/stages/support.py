@@ -36,6 +36,7 @@ from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.support import limits, operators
 from onnxgate.support.limits import Limits, find_layout_span, supports_layout
+from onnxgate.support.matching.attribute_restrictions import is_release_within
 from onnxgate.support.matching.kernels import (
     CPU_PROVIDER,
     WEB_ENGINE,
@@ -372,6 +373,10 @@ class OperatorPredictions(msgspec.Struct, dict=True):
             assert gap is not None
             named = wrong.get(gap.problem, group)
             first = named[0].node
+            ways = self._find_ways_out(gap, named, data.engine)
+            is_probed = data.implementation is not None and data.implementation.is_probed
+            if is_probed and is_release_within(data.planned.runtime.release, ways.works_since, ways.works_until):
+                ways = replace(ways, works_since="", works_until="")  # other nodes cause the refusal
             yield RefusedOperation(
                 rule=gap.rule,
                 model=self.model.path,
@@ -382,7 +387,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 operator=first.operation.label,
                 about=gap.about,
                 nodes=self._describe_nodes(problem.node for problem in named),
-                ways=self._find_ways_out(gap, named, data.engine),
+                ways=ways,
                 opset_too_new=first.operation.domain in prediction.opsets_too_new,
                 extensions=data.planned.extensions,
             )

@@ -279,3 +279,17 @@ def test_the_command_that_lists_all_reasons(folder: Path) -> None:
         assert_supported("my model.onnx", RANGE)
 
     assert f"hint: `onnxgate check 'my model.onnx' --target '{RANGE}' -v`" in str(raised.value)
+
+
+def test_a_release_that_refuses_a_node_because_of_others_is_no_release_since_which_it_works(tmp_path: Path) -> None:
+    """OpenVINO supports SequenceInsert since 2026.1.0, but up to 2026.2.1 only in a Loop."""
+    nodes = "s = SequenceConstruct (x) t = SequenceInsert (s, x) y = ConcatFromSequence <axis = 0> (t)"
+    path = write(
+        tmp_path / "m.onnx",
+        parse(f"agraph (float[2] x) => (float[4] y) {{ {nodes} }}", '<ir_version: 8, opset_import: ["" : 17]>'),
+    )
+    predictions = {it.release: it for it in predict(path, "openvino>=2026.1,<2026.3")}
+
+    assert {"2026.1.0", "2026.2.1"} <= predictions.keys()
+    assert {"refused"} == {it.verdict for it in predictions.values()}
+    assert {""} == {reason.works_since for it in predictions.values() for reason in it.reasons}
