@@ -98,6 +98,13 @@ def test_gemm_of_doubles_with_an_activation(value_type: str, nodes: str, expecte
     assert list_verdicts(graph, "1.17.3", "1.18.0") == [expected, "loads"]
 
 
+def test_cycle_after_gemm() -> None:
+    """Models with cycles are read to the end."""
+    graph = "(double[2, 2] x) => (double[2, 2] y) { m = Gemm (x, x) m = Identity (m) y = Neg (x) }"
+
+    assert "refused" not in list_verdicts(graph, "1.17.3")
+
+
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [
