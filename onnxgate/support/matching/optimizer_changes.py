@@ -100,7 +100,9 @@ class OptimizerChanges:
         output = next(iter(node.outputs), "")
         if self._values.element(node.inputs[0]) != _DOUBLE:
             return ""
-        while self._is_taken_once(output):
+        for _ in self._values.graph.nodes:  # the graph may not be acyclic
+            if not self._is_taken_once(output):
+                break
             user = self._values.list_users(output)[0]
             if not self._is_passed(user):
                 return "FusedGemm" if user.operator[1] in _ACTIVATIONS else ""

@@ -84,6 +84,7 @@ def test_normalized_products_of_batches(shape: str, nodes: str, expected: str) -
         ("double", "m = Gemm (x, x) y = Relu (m)", "refused"),
         ("double", "m = Gemm (x, x) d = Dropout (m) y = Relu (d)", "refused"),
         ("double", "m = Gemm (x, x) c = Cast <to = 11> (m) i = Identity (c) y = Tanh (i)", "refused"),
+        ("double", "m = Gemm (x, x) c = Cast <to = 1> (m) d = Cast <to = 11> (c) y = Tanh (d)", "loads"),
         ("double", "m = Gemm (x, x) d = Dropout (m) r = Relu (d) y = Add (m, r)", "loads"),
         ("float", "m = Gemm (x, x) y = Relu (m)", "loads"),
         ("double", "m = Gemm (x, x) y = Exp (m)", "loads"),
@@ -95,6 +96,13 @@ def test_gemm_of_doubles_with_an_activation(value_type: str, nodes: str, expecte
     graph = f"({value_type}[2, 2] x) => ({value_type}[2, 2] y) {{ {nodes} }}"
 
     assert list_verdicts(graph, "1.17.3", "1.18.0") == [expected, "loads"]
+
+
+def test_cycle_after_gemm() -> None:
+    """Models with cycles are read to the end."""
+    graph = "(double[2, 2] x) => (double[2, 2] y) { m = Gemm (x, x) m = Identity (m) y = Neg (x) }"
+
+    assert "refused" not in list_verdicts(graph, "1.17.3")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +142,15 @@ def test_problem_of_a_fused_node(nodes: str, expected: str) -> None:
         ("float", "v = LayerNormalization (x, s) a = Identity (v) b = Abs (v) y = Add (a, b)", "unknown"),
         ("float", "v = LayerNormalization (x, s) a = Conv (v, t) b = Conv (v, t) y = Add (a, b)", "unknown"),
         ("float", "v = LayerNormalization (x, s) y = HardSwish (v)", "unknown"),
+        ("float", "v = LayerNormalization (x, s) a = Cast <to = 1> (v) b = Abs (v) y = Add (a, b)", "unknown"),
+        ("float", "v = LayerNormalization (x, s) i = Identity (v) a = Neg (i) b = Abs (i) y = Add (a, b)", "unknown"),
+        ("float", "v = LayerNormalization (x, s) a = Relu (v) b = Clip (a) c = Relu (v) y = Add (b, c)", "unknown"),
+        (
+            "float",
+            """v = LayerNormalization (x, s) n = Size (x) c = Equal (n, n) y = If (c)
+            <then_branch = t () => (float a) { a = Neg (v) }, else_branch = e () => (float b) { b = Abs (v) }>""",
+            "unknown",
+        ),
         ("float", "v = LayerNormalization (x, s) a = Sigmoid (v) y = Mul (v, a)", "unknown"),
         ("float", "v = LayerNormalization (x, s) a = MatMul (v, x) b = Exp (v) y = Neg (a)", "unknown"),
         ("float", "v = LayerNormalization (x, s) a = Cast <to = 1> (v) b = Cast <to = 11> (v) y = Neg (a)", "unknown"),
