@@ -111,7 +111,7 @@ def why(prediction: Prediction) -> str:
     if prediction.opsets_too_new:
         return f"opset too new in {', '.join(prediction.opsets_too_new)}"
     ordered = sorted(prediction.found, key=lambda each: each.miss is None)
-    return next(map(_reason, ordered), prediction.doubt)
+    return next(map(_reason, ordered), prediction.unknown_reason)
 
 
 def _reason(actual: NodeProblem) -> str:

@@ -71,7 +71,7 @@ RUN_HINT = "run `onnxgate check` without `--static`, which loads the model on th
 HARVEST_HINT = "run `onnxgate check` once without `--static` to cache the support data of this build"
 EXTENSION_DOUBT = "an extension may register this operator; the runtime stage checks this"
 PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage checks this"
-SHAPE_DOUBT = "a declared shape differs from the inferred shape, so that ONNX Runtime Web may refuse the model"
+UNCERTAIN_SHAPE = "a declared shape differs from the inferred shape, so that ONNX Runtime Web may refuse the model"
 """Doubt about models on ONNX Runtime Web, which never falls back to the inferred shape.
 
 Source: 88 models of the backend tests with a wrong shape, loaded on 1.20.1, 1.22.0, 1.24.3 and 1.30.0: it refuses all;
@@ -335,7 +335,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         for data, own in zip(self.supports, complete, strict=True):
             prediction = restrict_to_known(own, data)
             if self.has_wrong_shape and data.engine == WEB_ENGINE and prediction.verdict == "loads":
-                prediction = replace(prediction, doubt=SHAPE_DOUBT)
+                prediction = replace(prediction, unknown_reason=UNCERTAIN_SHAPE)
             subjects += self._find_refused(data, prediction, wrong)
             subjects += self._find_refused_interface(data, prediction)
             subjects += self._find_unknown(data.name, prediction)
@@ -453,8 +453,8 @@ class OperatorPredictions(msgspec.Struct, dict=True):
 
     def _find_unknown(self, runtime: str, prediction: Prediction) -> Iterator[PredictionGap]:
         """Yield a gap that names the first node without a prediction, and counts the others, and a gap of the model."""
-        if prediction.doubt and prediction.verdict == "unknown":
-            what, place, path = prediction.doubt, self.model.place, self.model.path
+        if prediction.unknown_reason and prediction.verdict == "unknown":
+            what, place, path = prediction.unknown_reason, self.model.place, self.model.path
             yield PredictionGap(place, what, "", runtime, path, fix=RUN_HINT, about="shape")
         problems = [problem for problem in prediction.found if problem.miss is None]
         if not problems:

@@ -32,9 +32,9 @@ from onnxgate.support.matching.operations import (
     TypedNode,
 )
 from onnxgate.support.matching.probed import describe_features, match_probed_node
+from onnxgate.support.node_changes import find_node_changes
 from onnxgate.support.operators import Implementation, Schema, find_newest_schema
-from onnxgate.support.probed_changes import find_node_changes
-from onnxgate.support.suggested_casts import (
+from onnxgate.support.type_casts import (
     NUMERIC_TYPES,
     change_parameter_type,
     is_lossless_cast,

@@ -19,7 +19,6 @@ from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits, accepts_ir_version
 from onnxgate.support.matching.float16_casts import iterate_redundant_casts, select_border_nodes, widen_operation
 from onnxgate.support.matching.function_bodies import expand_function
-from onnxgate.support.matching.model_doubts import find_doubt
 from onnxgate.support.matching.node_checks import find_constrained_type, find_schema_violation
 from onnxgate.support.matching.operations import (
     Neighbor,
@@ -45,6 +44,7 @@ from onnxgate.support.matching.restrictions import (
     is_unregistered_type,
 )
 from onnxgate.support.matching.sequences import find_sequence_problems
+from onnxgate.support.matching.unpredictable_models import find_unknown_reason
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 if TYPE_CHECKING:
@@ -125,9 +125,9 @@ class _Matcher:
         if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Constant"):
             return _check_constant(operation, schema, self._on) or _FOLDED
         violation = find_schema_violation(operation, schema)
-        return violation or self._doubt_removed(operation, self._match_kernels(operation, operator, schema, depth))
+        return violation or self._allow_removal(operation, self._match_kernels(operation, operator, schema, depth))
 
-    def _doubt_removed(self, operation: Operation, match: Match) -> Match:
+    def _allow_removal(self, operation: Operation, match: Match) -> Match:
         """Return the reason why it is unknown that a node needs a kernel, if the optimizer may remove the node."""
         if not isinstance(match, SupportGap) or match.rule == "type-mismatch":
             return match
@@ -317,7 +317,7 @@ def predict(
         ),
         found=tuple(problems),
         refused_interface=tuple(value for value in prepared.interface if value.type in limits.refused_interface_types),
-        doubt=find_doubt(prepared, implementation) if implementation is not None else "",
+        unknown_reason=find_unknown_reason(prepared, implementation) if implementation is not None else "",
     )
 
 

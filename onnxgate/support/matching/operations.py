@@ -223,7 +223,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
     opsets_too_new: tuple[str, ...]  # domains
     found: tuple[NodeProblem, ...]
     refused_interface: tuple[InterfaceValue, ...] = ()  # inputs and outputs with types that the release refuses
-    doubt: str = ""  # why the release may refuse the model as a whole
+    unknown_reason: str = ""  # why the release may refuse the model as a whole
 
     @property
     def refused(self) -> RefusedOperations:
@@ -237,7 +237,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
         is_refused = self.ir_too_new or self.opsets_too_new or self.refused_interface
         if is_refused or any(problem.miss for problem in self.found):
             return "refused"
-        return "unknown" if self.found or self.doubt else "loads"
+        return "unknown" if self.found or self.unknown_reason else "loads"
 
 
 class OpsetChange(msgspec.Struct, frozen=True):

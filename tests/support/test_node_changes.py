@@ -8,8 +8,8 @@ from onnxgate.support import harvest
 from onnxgate.support.limits import Limits
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import FeatureChange, NodeChange, Suggestion, SupportGap
+from onnxgate.support.node_changes import find_node_changes
 from onnxgate.support.operators import ConditionRow, Implementation, KernelRow, TableSource, build_implementations
-from onnxgate.support.probed_changes import find_node_changes
 from onnxgate.support.suggestions import RequiredRelease, SupportGapGroup, find_implemented_span, find_suggestions
 from tests.support.matching.test_probed import UNSQUEEZE_BY_INPUT, make_implementation, make_kernel, read
 

@@ -52,13 +52,13 @@ def predict_on(text: str, engine: str = "tract", release: str = "0.23.9") -> Pre
         ("g (float[N, M] x, float[N, 4] z) => (float[N, K] y) { r = Relu (x) y = Concat <axis = 1> (r, z) }", ""),
     ],
 )
-def test_doubts(text: str, beginning: str) -> None:
+def test_models_without_a_prediction(text: str, beginning: str) -> None:
     """The table describes single nodes; which sizes tract can derive from others is a property of the model."""
     prediction = predict_on(text)
 
-    assert prediction.doubt.startswith(beginning)
+    assert prediction.unknown_reason.startswith(beginning)
     assert prediction.verdict == ("unknown" if beginning else "loads")
-    assert bool(prediction.doubt) == bool(beginning)
+    assert bool(prediction.unknown_reason) == bool(beginning)
 
 
 @pytest.mark.parametrize(("release", "verdict"), [("0.21.8", "unknown"), ("0.22.4", "unknown"), ("0.23.0", "loads")])
@@ -69,7 +69,7 @@ def test_range_of_sizes_before_0_23(release: str, verdict: str) -> None:
     prediction = predict_on(text, "tract", release)
 
     assert prediction.verdict == verdict
-    assert prediction.doubt.startswith("the model contains `Range`, which tract up to 0.22.4 refuses") == (
+    assert prediction.unknown_reason.startswith("the model contains `Range`, which tract up to 0.22.4 refuses") == (
         verdict == "unknown"
     )
 
@@ -88,7 +88,7 @@ def test_a_refused_node_is_certain() -> None:
     assert predict_on(text).verdict == "refused"
 
 
-def test_other_engines_have_no_doubts() -> None:
+def test_models_of_other_engines_have_predictions() -> None:
     """Other engines compute sizes while a model runs."""
     text = f"g (float[N, 4] x) => (float[N, 4] y) {{ {RESHAPE} }}"
 

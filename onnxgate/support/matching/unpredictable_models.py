@@ -1,9 +1,9 @@
-"""Doubts about models that tract may refuse although it accepts each of their nodes alone.
+"""Find models that tract may refuse although it accepts each of their nodes alone.
 
 tract loads a model only if it can determine the sizes of all values, as numbers or as expressions of named sizes. Its
 table describes single nodes. Whether tract can simplify and compare such expressions depends on the whole model.
 Source: 265 models of published packages and of exporters whose nodes tract 0.23.9 accepts alone. It loads 71 of the 74
-models without a doubt, and 102 of the others.
+models with a prediction, and 102 of the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Source: 118 static models of the backend tests that contain Range, loaded on 0.2
 """
 
 
-def find_doubt(model: TypedModel, implementation: Implementation) -> str:
+def find_unknown_reason(model: TypedModel, implementation: Implementation) -> str:
     """Return why a release may refuse a model although it accepts each node alone; "" if this is unlikely."""
     if implementation.engine != ENGINE:
         return ""
