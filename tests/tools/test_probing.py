@@ -171,6 +171,17 @@ def test_the_most_specific_feature_is_the_condition() -> None:
     assert [Condition(("keepdims=0",), 1)] == find_conditions(probes, 1)
 
 
+def test_conditions_contain_the_attributes_that_all_probes_with_them_have() -> None:
+    """If all probes of a rank have an attribute, the attribute can be what the engine refuses."""
+    probes = [
+        probe("x: rank 2", "block_size: unset"),
+        probe("x: rank 2", "block_size: set", "block_size=2"),
+        probe("x: rank 3", "block_size: set", "block_size=2", loads=False),
+    ]
+
+    assert [Condition(("block_size=2", "x: rank 3"), 1)] == find_conditions(probes, 1)
+
+
 def test_versions_without_an_attribute_skip_forms_with_it() -> None:
     """A blocked scale without `block_size` is invalid, and its refusal would count against its rank."""
     schema = defs.get_schema("QuantizeLinear", 13)

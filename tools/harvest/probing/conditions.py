@@ -75,8 +75,10 @@ def _confine(features: tuple[str, ...], covered: Sequence[frozenset[str]], probe
     if all("=" in it and it.endswith(")") for it in features):
         return features
     shared = frozenset.intersection(*covered) - frozenset.intersection(*(probe.features for probe in probes))
-    added = (it for it in shared if _is_attribute(it) or it.endswith((": set", ": given")))
-    return tuple(sorted({*features, *added}))
+    described = {*features, *filter(_is_attribute, shared)}
+    named = {_subject(it) for it in described}
+    added = (it for it in shared if it.endswith((": set", ": given")) and _subject(it) not in named)
+    return tuple(sorted({*described, *added}))
 
 
 def _find_isolated(probes: Sequence[Probe], refused: Sequence[int]) -> dict[str, frozenset[int]]:
