@@ -132,7 +132,9 @@ def _explain(name: str, features: frozenset[str], operator: Operator) -> Support
         return SupportGap("unknown-operator", f"`{name}` is not implemented", detail)
     ordered = sorted(features)
     # A node whose inputs are all constant is computed when the model is loaded, so almost all nodes have this feature.
-    words = [word_feature(feature) for feature in ordered if feature != NOT_CONSTANT]
+    valued = {feature.partition("=")[0] for feature in ordered if "=" in feature}
+    named = [it for it in ordered if it != NOT_CONSTANT and it.partition(": ")[0] not in valued]
+    words = [word_feature(feature) for feature in named]
     with_features = f" with {join_phrases(sorted(words, key=lambda text: text.startswith('no ')))}"
     problem = f"`{name}` is refused{with_features if words else ' unless all inputs are constant'}"
     return SupportGap("attribute-unsupported", problem, about=" ".join(ordered))

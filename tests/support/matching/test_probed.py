@@ -268,3 +268,12 @@ def test_operations_are_matched_without_shapes_and_constants() -> None:
 
     assert match_operation(unsqueeze, implementation) is None
     assert isinstance(match_operation(neg, implementation), SupportGap)
+
+
+def test_a_value_is_named_once() -> None:
+    """A condition can contain both that an attribute is zero and that it has this value."""
+    condition = ConditionRow(13, ("axis: set", "axis: zero", "axis=0"), 1)
+    implementation = make_implementation(("Softmax", make_kernel(13)), ("Softmax", condition))
+
+    gaps = list_gaps("g (float[2, 3] x) => (float[2, 3] y) { y = Softmax <axis = 0> (x) }", implementation)
+    assert ["`Softmax(13)` is refused with `axis` = `0`"] == gaps
