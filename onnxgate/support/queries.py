@@ -83,7 +83,7 @@ def find_newest_versions(releases: Iterable[str], engine: str = "onnxruntime") -
     """Return the newest IR version and the newest opset of each domain that all of these releases accept.
 
     Raises:
-        ValueError: there is no release, or the limits of one are unknown.
+        ValueError: `releases` is empty, or the limits of a release are unknown.
     """
     limits = {release: get_limits(release, engine) for release in releases}
     known = [row for row in limits.values() if row is not None]

@@ -35,6 +35,7 @@ from onnxgate.runtimes.environments.wheels import rank_wheels
 from onnxgate.support import harvest
 from onnxgate.support.limits import Limits
 from onnxgate.support.matching import node_features
+from onnxgate.support.matching.probed import CONSTANT, NOT_CONSTANT
 from onnxgate.support.matching.type_inference import format_known_type, infer_model_types
 from onnxgate.support.operators import ConditionRow, KernelRow, Table, TableSource, find_newest_schema
 
@@ -44,7 +45,6 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose probes are too few to conclude that a version of them is never loaded."""
 MIN_PROBES = 8
 """Minimum number of probes, all of them refused, from which it follows that a version of an operator is refused."""
-CONSTANT, NOT_CONSTANT = "inputs: constant", "inputs: not constant"
 LOADS, REFUSED, MISSING = range(3)
 """Result of a probe. MISSING: the release reports that it does not implement the operator."""
 HEAD = """# Support data of {title}

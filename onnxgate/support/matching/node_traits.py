@@ -12,13 +12,12 @@ from onnxgate.model.reading.view import NodeView
 from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault
 from onnxgate.support.matching.float8_fusions import FUSED, Float8Fusions
 from onnxgate.support.matching.graph_values import GraphValues
-from onnxgate.support.matching.operations import NodeTraits, WrongLoss
+from onnxgate.support.matching.operations import NO_TRAITS, NodeTraits, WrongLoss
 from onnxgate.support.matching.optimizer_changes import OptimizerChanges
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TypeProto
 
-NO_TRAITS = NodeTraits()
 _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalization"})
 DESCRIBED = frozenset(
     (

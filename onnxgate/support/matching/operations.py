@@ -78,6 +78,9 @@ class NodeTraits(msgspec.Struct, frozen=True):
         return bool(self.fusion or self.as_scalar or self.float8_fusion or self.neighbors)
 
 
+NO_TRAITS = NodeTraits()
+
+
 class Neighbor(msgspec.Struct, frozen=True):
     """A node that makes a value of another node, or takes it."""
 

@@ -46,7 +46,7 @@ _FUSED_WITH_OTHERS = frozenset({"Pow", "ReduceMean", "Sub"})
 
 
 class OptimizerChanges:
-    """What the optimizer does to the nodes of one graph."""
+    """Changes that the optimizer makes to the nodes of one graph."""
 
     def __init__(self, values: GraphValues) -> None:
         self._values = values

@@ -18,7 +18,7 @@ from onnxgate.support.matching.attribute_restrictions import (
     number_of,
     read_attribute_values,
 )
-from onnxgate.support.matching.operations import NodeTraits, Operation, SupportGap
+from onnxgate.support.matching.operations import NO_TRAITS, Operation, SupportGap
 
 _FLOAT8 = tuple(f"tensor(float8{kind})" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
 RESULT_TYPE_RESTRICTIONS = (
@@ -59,7 +59,6 @@ LOCALE_RESTRICTIONS = (
 LOCALE_OPERATORS = frozenset(name for restriction in LOCALE_RESTRICTIONS for name in restriction.operators)
 
 
-_NO_TRAITS = NodeTraits()
 _SCALED = ("Resize", "Upsample")
 _PROBABILITIES = 3
 """Mode in which Attention returns the output of its Softmax."""
@@ -115,16 +114,11 @@ _BY_ATTRIBUTES = (
     SHORT_PADS,
     *LOCALE_RESTRICTIONS,
 )
-_RESTRICTED_OPERATORS = frozenset(
-    (*(name for it in _BY_ATTRIBUTES for name in it.operators), *_SCALED, "GroupQueryAttention", "Split")
-)
+_BY_INPUTS = (*_SCALED, "GroupQueryAttention")
+_RESTRICTED_OPERATORS = frozenset((*(name for it in _BY_ATTRIBUTES for name in it.operators), *_BY_INPUTS))
 """Names of operators that releases with a kernel reject with certain attributes or types, whatever their traits are."""
 UNEVENLY_RESTRICTED_OPERATORS = frozenset(
-    (
-        *(name for it in _BY_ATTRIBUTES if it.first or it.last for name in it.operators),
-        *_SCALED,
-        "GroupQueryAttention",
-    )
+    (*(name for it in _BY_ATTRIBUTES if it.first or it.last for name in it.operators), *_BY_INPUTS)
 )
 """Those of them that not all releases with a kernel reject."""
 
@@ -134,7 +128,7 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
 
     If the outcome depends on the machine, the result is a string with the reason.
     """
-    if operation.name not in _RESTRICTED_OPERATORS and operation.traits == _NO_TRAITS:
+    if operation.name not in _RESTRICTED_OPERATORS and operation.traits == NO_TRAITS:
         return None
     name, values = f"{operation.label}({since})", read_attribute_values(operation)
     for restriction in ATTRIBUTE_RESTRICTIONS:

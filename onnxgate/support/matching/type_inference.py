@@ -20,8 +20,9 @@ from onnxgate.model.subgraphs.reduced_models import function_key
 from onnxgate.support.matching.float16_casts import is_redundant_cast, make_neighbor
 from onnxgate.support.matching.graph_values import GraphValues
 from onnxgate.support.matching.node_checks import infer_output_types
-from onnxgate.support.matching.node_traits import DESCRIBED, NO_TRAITS, TraitReader, find_scalar_squeezes
+from onnxgate.support.matching.node_traits import DESCRIBED, TraitReader, find_scalar_squeezes
 from onnxgate.support.matching.operations import (
+    NO_TRAITS,
     Attribute,
     InterfaceValue,
     NodeTraits,

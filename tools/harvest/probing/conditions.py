@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from onnxgate.support.matching.probed import NOT_CONSTANT
+
 _MIN_PROBES = (0, 1, 3, 4)
 """Minimum number of refused probes with all features of a condition, by the number of inputs and attributes."""
 _MAX_CANDIDATES = 60
 _MIN_CONSTANT_PROBES = 3
 """Minimum number of refused probes if the only feature is that an input is constant."""
-_NOT_CONSTANT = "inputs: not constant"
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ def _find_isolated(probes: Sequence[Probe], refused: Sequence[int]) -> dict[str,
             if any(_is_attribute(it) for it in different):
                 different = {it for it in different if _subject(it) not in dependent}
             sources = {it for it in different if it.endswith((": constant", ": dynamic", ": not constant"))}
-            if sources == different and _NOT_CONSTANT in probes[index].features - features:
-                found[_NOT_CONSTANT].add(index)
+            if sources == different and NOT_CONSTANT in probes[index].features - features:
+                found[NOT_CONSTANT].add(index)
             different = {it for it in different if not it.startswith("inputs: ")}
             if not all(map(_is_shape, different)):
                 different = {it for it in different if not _is_shape(it)}
