@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -46,22 +47,31 @@ def find_spec(engine: str, release: str) -> WorkerSpec:
     return spec
 
 
-def load_all(spec: WorkerSpec, models: Mapping[str, bytes], optimization: str = "all") -> dict[str, str]:
-    """Return the error text of each model by name; "" if it loads."""
-    with tempfile.TemporaryDirectory(prefix="conformance-") as name:
-        folder = Path(name)
-        paths = {model: folder / f"{index}.onnx" for index, model in enumerate(models)}
-        for model, path in paths.items():
-            path.write_bytes(models[model])
-        with WorkerPool(Environments(cache_dir(), offline=False), jobs=1) as pool:
-            pool.show(folder)
-            limits = JobLimits(time_s=TIMEOUT_S)
-            level: Optimization = "disabled" if optimization == "disabled" else "all"
-            waiting = {
-                model: pool.submit(spec, Load(model=str(path), optimization=level), limits=limits)
-                for model, path in paths.items()
-            }
-            return {model: _describe(spec, future.result()) for model, future in waiting.items()}
+def load_all(
+    spec: WorkerSpec, models: Mapping[str, bytes], optimization: str = "all", workers: int = 1
+) -> dict[str, str]:
+    """Return the error text of each model by name; "" if it loads. Each worker loads a part of the models."""
+    names = list(models)
+    with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+        paths = {name: Path(folder, f"{index}.onnx") for index, name in enumerate(names)}
+        for name, path in paths.items():
+            path.write_bytes(models[name])
+        parts = [{name: paths[name] for name in names[start::workers]} for start in range(workers)]
+        with ThreadPoolExecutor(workers) as executor:
+            texts = executor.map(lambda part: _load_part(spec, part, optimization), filter(None, parts))
+            found = {name: text for part in texts for name, text in part.items()}
+    return {name: found[name] for name in names}
+
+
+def _load_part(spec: WorkerSpec, paths: Mapping[str, Path], optimization: str) -> dict[str, str]:
+    with WorkerPool(Environments(cache_dir(), offline=False), jobs=1) as pool:
+        limits = JobLimits(time_s=TIMEOUT_S)
+        level: Optimization = "disabled" if optimization == "disabled" else "all"
+        waiting = {
+            model: pool.submit(spec, Load(model=str(path), optimization=level), limits=limits)
+            for model, path in paths.items()
+        }
+        return {model: _describe(spec, future.result()) for model, future in waiting.items()}
 
 
 def _describe(spec: WorkerSpec, observation: Observation) -> str:

@@ -125,6 +125,11 @@ def test_optional_inputs_have_each_type() -> None:
     assert any({"T=tensor(double)", "C: given"} <= features for features in described)
 
 
+def make_source(release: probed.EngineRelease) -> TableSource:
+    """Return the source of a release that is not on the index."""
+    return TableSource(release=release.release, wheel="tract.whl", sha256="0")
+
+
 @pytest.mark.parametrize(
     ("release", "expected"),
     [("0.22.2", {"a": 0}), ("0.23.1", {}), ("0.23.0", {})],
@@ -136,10 +141,11 @@ def test_results_are_assumed_within_a_series(
     """Only if an older and a newer release of the same series agree on a probe, those in between are not measured."""
     measured = {"0.21.9": {"a": 1, "b": 1}, "0.22.1": {"a": 0, "b": 1}, "0.22.4": {"a": 0, "b": 0}, "0.23.2": {"a": 0}}
     for name, results in measured.items():
-        source = TableSource(release=name, wheel="tract.whl", sha256="0")
-        record = probed.Record(recipe="now", source=source, engine="tract", results=results)
+        release_of_record = probed.EngineRelease("tract", name)
+        record = probed.Record(source=make_source(release_of_record), engine="tract", results=results)
         (tmp_path / f"tract-{name}.json").write_bytes(msgspec.json.encode(record))
-    monkeypatch.setattr(probed, "make_recipe", lambda: "now")
+    monkeypatch.setattr(probed, "list_probes", lambda: {"a": None})
+    monkeypatch.setattr(probed.EngineRelease, "find_wheel", make_source)
 
     assert expected == probed.TRACT.find_assumed(tmp_path, probed.EngineRelease("tract", release))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from onnxgate.project.lock.index import UvIndex
 from onnxgate.project.lock.releases import find_releases
 from onnxgate.project.lock.types import LockedPackage
 from onnxgate.runtimes.environments.wheels import rank_wheels
+from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.support import harvest
 from onnxgate.support.limits import Limits
 from onnxgate.support.matching import node_features
@@ -45,6 +47,9 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose probes are too few to conclude that a version of them is never loaded."""
 MIN_PROBES = 8
 """Minimum number of probes, all of them refused, from which it follows that a version of an operator is refused."""
+PROBES_PER_PART = 2000
+"""Number of probes after which results are stored, so that an interrupted harvest loads few probes again."""
+DIGEST_LENGTH = 16  # hex digits
 LOADS, REFUSED, MISSING = range(3)
 """Result of a probe. MISSING: the release reports that it does not implement the operator."""
 HEAD = """# Support data of {title}
@@ -67,18 +72,18 @@ class _ProbeModel(NamedTuple):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of one release, stored in the work folder."""
+    """Measurements of one release, stored in the work folder. Results of earlier lists of probes stay valid."""
 
-    recipe: str
     source: TableSource
     engine: str
-    results: dict[str, int]  # by the name of a probe
+    results: dict[str, int]  # by the digest of a probe
     platform: str = PLATFORM
 
     @property
     def harvest(self) -> harvest.HarvestRecord:
         """The harvest computed from the measurements."""
-        return harvest.HarvestRecord(limits=_derive_limits(self.results), table=_derive_table(self))
+        results = [(probe, self.results[digest]) for digest, probe in list_probes().items()]
+        return harvest.HarvestRecord(limits=_derive_limits(results), table=_derive_table(self, results))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ class EngineRelease:
     engine: str
     release: str
 
+    @functools.cache  # noqa: B019 - there are few releases
     def find_wheel(self) -> TableSource:
         """Return the wheel of the release for this machine."""
         spec = engine_loads.find_spec(self.engine, self.release)
@@ -132,26 +138,48 @@ class ProbedHarvester:
         return version.release[: self._series]
 
     def recorded(self, work: Path, release: EngineRelease) -> Record | None:
-        """Return the stored record of this release; None if it was measured with other probes."""
+        """Return the stored record of this release if it contains all probes."""
+        record = self._read(work, release)
+        return record if record is not None and list_probes().keys() <= record.results.keys() else None
+
+    def _read(self, work: Path, release: EngineRelease) -> Record | None:
         try:
             record = msgspec.json.decode(self._path(work, release).read_bytes(), type=Record)
         except (OSError, msgspec.MsgspecError):
             return None
-        return record if record.recipe == make_recipe() else None
+        return record if record.source == release.find_wheel() else None
 
     def measure(self, work: Path, release: EngineRelease) -> Record:
-        """Load the probes with a release, and store the record.
+        """Load the probes without a result with a release, and store the results after each part of them.
 
         Probes on which the nearest measured older and newer releases agree are assumed to have the same result.
         """
-        assumed = self.find_assumed(work, release)
+        stored = self._read(work, release)
+        results = (stored.results if stored is not None else {}) | self.find_assumed(work, release)
+        record = Record(source=release.find_wheel(), engine=self._engine, results=results)
+        missing = [digest for digest in list_probes() if digest not in results]
         spec = engine_loads.find_spec(self._engine, release.release)
-        models = {name: probe.data for name, probe in list_probes().items() if name not in assumed}
-        texts = engine_loads.load_all(spec, models)
+        for start in range(0, len(missing), PROBES_PER_PART):
+            part = {digest: list_probes()[digest] for digest in missing[start : start + PROBES_PER_PART]}
+            texts = self._load(spec, {digest: probe.data for digest, probe in part.items()})
+            results |= {digest: self._classify(probe, texts[digest]) for digest, probe in part.items()}
+            self._store(work, release, record)
+        return record
+
+    def _load(self, spec: WorkerSpec, models: Mapping[str, bytes]) -> dict[str, str]:
+        """Return the error texts of probes; those that crash are loaded again, as often as `retries`."""
+        workers = len(os.sched_getaffinity(0))
+        texts = engine_loads.load_all(spec, models, workers=workers)
         for _ in range(self._retries):
             crashed = {name: models[name] for name, text in texts.items() if text.startswith((CRASHED, TIMED_OUT))}
-            texts |= engine_loads.load_all(spec, crashed) if crashed else {}
-        return self.store(work, release, texts, assumed)
+            texts |= engine_loads.load_all(spec, crashed, workers=workers) if crashed else {}
+        return texts
+
+    def _store(self, work: Path, release: EngineRelease, record: Record) -> None:
+        path = self._path(work, release)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_atomically(path) as scratch:
+            scratch.write_bytes(msgspec.json.encode(record))
 
     def find_assumed(self, work: Path, release: EngineRelease) -> dict[str, int]:
         """Return the results on which the nearest measured older and newer releases of the same series agree.
@@ -171,17 +199,6 @@ class ProbedHarvester:
         if not older or not newer:
             return {}
         return {name: result for name, result in results[0].items() if results[1].get(name) == result}
-
-    def store(self, work: Path, release: EngineRelease, texts: Mapping[str, str], assumed: Mapping[str, int]) -> Record:
-        """Store the record of a release; `texts` are the error texts of the loaded probes by name."""
-        results = {name: self._classify(list_probes()[name], text) for name, text in texts.items()} | dict(assumed)
-        results = {name: results[name] for name in list_probes() if name in results}
-        record = Record(recipe=make_recipe(), source=release.find_wheel(), engine=self._engine, results=results)
-        path = self._path(work, release)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replace_atomically(path) as scratch:
-            scratch.write_bytes(msgspec.json.encode(record))
-        return record
 
     def _classify(self, probe: _ProbeModel, text: str) -> int:
         """Return the result of a probe. The names of missing operators follow the text that reports them."""
@@ -207,20 +224,14 @@ TRACT = ProbedHarvester("tract", "tract", "0.21.8", 2, missing=r"Unimplemented\(
 
 
 @functools.cache
-def make_recipe() -> str:
-    """Return a digest of the probes."""
-    parts = [name.encode() + probe.data for name, probe in list_probes().items()]
-    return hashlib.sha256(b"".join(parts)).hexdigest()
-
-
-@functools.cache
 def list_probes() -> dict[str, _ProbeModel]:
-    """Return all probes by name."""
+    """Return all probes by the digest of the model."""
     versions = probe_models.list_versions()
     models = [it for schema, last in versions for it in probe_models.generate(schema, last)]
     others = (probe_models.generate_others(), probe_models.generate_captures(), probe_models.generate_unnamed())
     models += itertools.chain(*others)
-    return {name: describe_probe(model) for name, model in models}
+    probes = (describe_probe(model) for _, model in models)
+    return {hashlib.sha256(probe.data).hexdigest()[:DIGEST_LENGTH]: probe for probe in probes}
 
 
 def describe_probe(model: onnx.ModelProto) -> _ProbeModel:
@@ -237,20 +248,19 @@ def describe_probe(model: onnx.ModelProto) -> _ProbeModel:
     )
 
 
-def _derive_limits(results: Mapping[str, int]) -> Limits:
+def _derive_limits(results: Iterable[tuple[_ProbeModel, int]]) -> Limits:
     """Return the limits of a release: it accepts all versions, but not inputs and outputs of all types."""
     loads: dict[str, bool] = defaultdict(bool)
-    for name, result in results.items():
-        for type_name in filter(None, list_probes()[name].interface):
+    for probe, result in results:
+        for type_name in filter(None, probe.interface):
             loads[type_name] |= result == LOADS
     return Limits(ir=None, opsets={}, refused_interface_types=tuple(sorted(it for it in loads if not loads[it])))
 
 
-def _derive_table(record: Record) -> Table:
+def _derive_table(record: Record, results: Iterable[tuple[_ProbeModel, int]]) -> Table:
     """Return the table of one release."""
     groups: dict[tuple[tuple[str, str], int], list[tuple[_ProbeModel, int]]] = defaultdict(list)
-    for name, result in record.results.items():
-        probe = list_probes()[name]
+    for probe, result in results:
         groups[probe.operator, probe.version].append((probe, result))
     rows = harvest.TableBuilder()
     interface = _find_interface_conditions(groups)
