@@ -153,8 +153,8 @@ LAZY = {
         "support/matching/function_bodies.py",
         "support/matching/constant_nodes.py",
         "support/matching/node_traits.py",
-        "support/matching/attribute_restrictions.py",
-        "support/matching/node_features.py",
+        "support/matching/attribute_values.py",
+        "support/matching/probed/node_features.py",
         "support/matching/type_inference.py",
     ),
     "a static check loads nothing of workers, git, shards and ignore baselines": (
@@ -173,7 +173,7 @@ LAZY = {
         "api/pytest_plugin.py",
         "api/versions.py",
     ),
-    "questions about versions import no onnx": ("support/minimal_nodes.py",),
+    "questions about versions import no onnx": ("support/answers/minimal_nodes.py",),
     "only children that end with their parent need it": ("core/process_pool.py",),
     "a distribution may install uv without its Python package": ("core/subprocesses.py",),
 }

@@ -21,7 +21,7 @@ from onnxgate.diagnostics import log_explanation as log_types
 from onnxgate.model.diff import result as difference_types
 from onnxgate.project.config import schema as config
 from onnxgate.project.config import schema as config_types
-from onnxgate.support import answers as answer_types
+from onnxgate.support.answers import operator_answers as answer_types
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 CONFIG = f"""

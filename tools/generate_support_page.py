@@ -20,9 +20,16 @@ from string import Template
 from typing import Any
 
 from onnxgate.core.text import join_phrases, pluralize
-from onnxgate.support import limits, operators, queries
-from onnxgate.support.answers import SUPPORTED_WAYS, OperatorSupport, SupportSpan, SupportWay, VersionSupport
-from onnxgate.support.type_names import TYPE_ALIASES
+from onnxgate.support import limits, operators
+from onnxgate.support.answers import queries
+from onnxgate.support.answers.operator_answers import (
+    SUPPORTED_WAYS,
+    OperatorSupport,
+    SupportSpan,
+    SupportWay,
+    VersionSupport,
+)
+from onnxgate.support.answers.type_names import TYPE_ALIASES
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = ROOT / "docs" / "_support"

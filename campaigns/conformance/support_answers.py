@@ -29,10 +29,11 @@ from campaigns.conformance.schemas import Formal
 from campaigns.conformance.schemas import Schema as FuzzSchema
 from campaigns.conformance.type_names import type_proto
 from onnxgate.model.facts import DEFAULT_DOMAIN, model_domain
-from onnxgate.support.answers import SupportSpan, TypeSupport
+from onnxgate.support.answers.minimal_nodes import list_operations
+from onnxgate.support.answers.operator_answers import SupportSpan, TypeSupport
+from onnxgate.support.answers.queries import describe_operator, list_operators
 from onnxgate.support.limits import get_limits
 from onnxgate.support.matching.operations import Operation
-from onnxgate.support.minimal_nodes import list_operations
 from onnxgate.support.operators import (
     MIXED,
     OPTIONAL,
@@ -44,7 +45,6 @@ from onnxgate.support.operators import (
     get_implementation,
     list_known_releases,
 )
-from onnxgate.support.queries import describe_operator, list_operators
 
 RELEASES = ("1.16.3", "1.18.1", "1.21.1", "1.24.4", "1.26.0", "1.28.0", "1.31.1", "1.32.0")
 IR_VERSION = 8  # every release supports it

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnxgate.api.predictions import Prediction, assert_supported, predict
     from onnxgate.api.versions import newest_ir_version, newest_opset
     from onnxgate.core.matrix import Reason
-    from onnxgate.support.answers import SupportSpan, TypeSupport, VersionSupport
+    from onnxgate.support.answers.operator_answers import SupportSpan, TypeSupport, VersionSupport
 
 __all__ = (
     "ArgumentError",
@@ -36,9 +36,9 @@ _MODULES = {
     "Prediction": "onnxgate.api.predictions",
     "Reason": "onnxgate.core.matrix",
     "Support": "onnxgate.api.operators",
-    "SupportSpan": "onnxgate.support.answers",
-    "TypeSupport": "onnxgate.support.answers",
-    "VersionSupport": "onnxgate.support.answers",
+    "SupportSpan": "onnxgate.support.answers.operator_answers",
+    "TypeSupport": "onnxgate.support.answers.operator_answers",
+    "VersionSupport": "onnxgate.support.answers.operator_answers",
     "assert_supported": "onnxgate.api.predictions",
     "newest_ir_version": "onnxgate.api.versions",
     "newest_opset": "onnxgate.api.versions",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from onnxgate.api.errors import ArgumentError, raise_argument_errors, require_type
-from onnxgate.support.answers import OperatorSupport, SupportSpan, VersionSupport, list_ranges
+from onnxgate.support.answers.operator_answers import OperatorSupport, SupportSpan, VersionSupport, list_ranges
 
 DEFAULT_DOMAIN = "ai.onnx"
 

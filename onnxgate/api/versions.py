@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from onnxgate.api.errors import ArgumentError, raise_argument_errors, require_type
 
 if TYPE_CHECKING:
-    from onnxgate.support.answers import NewestVersions
+    from onnxgate.support.answers.operator_answers import NewestVersions
 
 
 def newest_opset(requirement: str, *, domain: str = "ai.onnx") -> int:
@@ -42,7 +42,7 @@ def newest_ir_version(requirement: str) -> int:
 
 def _find_newest_versions(requirement: str) -> NewestVersions:
     from onnxgate.commands.known_releases import find_known_releases
-    from onnxgate.support.queries import find_newest_versions
+    from onnxgate.support.answers.queries import find_newest_versions
 
     require_type("requirement", requirement, str)
     with raise_argument_errors():

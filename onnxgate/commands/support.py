@@ -13,8 +13,10 @@ from onnxgate.commands.known_releases import find_known_releases, list_near_rele
 from onnxgate.core.errors import OnnxgateError, UsageError
 from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
-from onnxgate.support.answers import ReleaseDifference, Source, SupportAnswer
-from onnxgate.support.changes import list_changes, list_operators_by_label
+from onnxgate.support.answers.operator_answers import ReleaseDifference, Source, SupportAnswer
+from onnxgate.support.answers.queries import describe_operator, describe_release, find_newest_versions, list_operators
+from onnxgate.support.answers.release_changes import list_changes, list_operators_by_label
+from onnxgate.support.answers.type_names import parse_type_name
 from onnxgate.support.limits import load_limit_table
 from onnxgate.support.matching.kernels import CPU_PROVIDER
 from onnxgate.support.operators import (
@@ -24,8 +26,6 @@ from onnxgate.support.operators import (
     list_known_releases,
     load_shipped_table,
 )
-from onnxgate.support.queries import describe_operator, describe_release, find_newest_versions, list_operators
-from onnxgate.support.type_names import parse_type_name
 
 _PROVIDER = re.compile(r"[A-Za-z][A-Za-z0-9]*ExecutionProvider")
 

@@ -199,6 +199,12 @@ def version_sort_key(text: str) -> Version:
         return Version("0")
 
 
+def is_release_within(release: str, first: str, last: str) -> bool:
+    """Return whether a release is between two releases, including them; "" means no bound."""
+    version = version_sort_key(release)
+    return (not first or version >= version_sort_key(first)) and (not last or version <= version_sort_key(last))
+
+
 def runtime_sort_key(name: str) -> tuple[str, Version]:
     """Return a sort key for names of runtimes, which puts `onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
     engine, _, release = name.partition(" ")

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from onnxgate.core.text import join_phrases, join_quoted, pluralize
 from onnxgate.model.facts import DEFAULT_DOMAIN
-from onnxgate.support.answers import (
+from onnxgate.support.answers.operator_answers import (
     OperatorSupport,
     SupportAnswer,
     SupportSpan,
@@ -19,8 +19,8 @@ from onnxgate.support.answers import (
     join_spans,
     list_ranges,
 )
+from onnxgate.support.answers.type_names import shorten_type
 from onnxgate.support.operators import PROBED_ENGINES
-from onnxgate.support.type_names import shorten_type
 
 WAYS: dict[SupportWay, str] = {
     "kernel": "kernel",

@@ -21,7 +21,7 @@ from onnxgate.formats.operator_support import (
 )
 from onnxgate.formats.text import Column, Terminal
 from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
-from onnxgate.support.answers import (
+from onnxgate.support.answers.operator_answers import (
     ChangeKind,
     ReleaseDifference,
     ReleaseSupport,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec.structs import replace
 
-from onnxgate.core.findings import Place, version_sort_key
+from onnxgate.core.findings import Place, is_release_within, version_sort_key
 from onnxgate.evidence.support import (
     ALL_REQUIRED,
     ExperimentalOperation,
@@ -36,7 +36,6 @@ from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.support import limits, operators
 from onnxgate.support.limits import Limits, find_layout_span, supports_layout
-from onnxgate.support.matching.attribute_restrictions import is_release_within
 from onnxgate.support.matching.kernels import (
     CPU_PROVIDER,
     WEB_ENGINE,
@@ -59,7 +58,7 @@ from onnxgate.support.operators import Implementation, Schema
 
 if TYPE_CHECKING:
     from onnxgate.support.harvest import BuildSupport
-    from onnxgate.support.suggestions import RequiredRelease
+    from onnxgate.support.suggestions.search import RequiredRelease
 
 
 ONNXRUNTIME = "onnxruntime"
@@ -416,7 +415,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
 
         The releases that implement the operations are those of the engine.
         """
-        from onnxgate.support.suggestions import SupportGapGroup, find_implemented_span, find_suggestions
+        from onnxgate.support.suggestions.search import SupportGapGroup, find_implemented_span, find_suggestions
 
         operations = tuple(dict.fromkeys(problem.node.operation for problem in group))
         nodes: tuple[TypedNode, ...] = ()
@@ -438,7 +437,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
     @functools.cached_property
     def _required(self) -> list[RequiredRelease]:
         """The required releases with known kernels."""
-        from onnxgate.support.suggestions import RequiredRelease
+        from onnxgate.support.suggestions.search import RequiredRelease
 
         return [
             RequiredRelease(data.full_implementation, data.limits, data.planned.providers)

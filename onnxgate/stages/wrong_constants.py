@@ -13,7 +13,7 @@ from onnxgate.diagnostics import classification
 from onnxgate.evidence.runtime import Attempt, WrongConstant
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes
-from onnxgate.support.matching.restrictions import DIVISION_SIGNAL
+from onnxgate.support.matching.onnxruntime.kernel_restrictions import DIVISION_SIGNAL
 from onnxgate.support.matching.type_inference import infer_model_types
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from onnxgate.api import ArgumentError, Support, SupportSpan, predict, support
-from onnxgate.support.answers import SupportWay
+from onnxgate.support.answers.operator_answers import SupportWay
 from onnxgate.support.operators import list_known_releases
 from tests.cli.test_check_and_matrix import run
 from tests.harness.models import write

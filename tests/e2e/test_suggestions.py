@@ -10,7 +10,7 @@ from onnx import ModelProto
 
 from onnxgate.support.matching.operations import OpsetChange, Suggestion
 from tests.harness.repositories.user_repository import Repository
-from tests.support.test_suggestions import changed, refusals
+from tests.support.suggestions.test_search import changed, refusals
 
 RELEASES = ("1.18.1", "1.19.2")
 TEXT = """

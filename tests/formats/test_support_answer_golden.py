@@ -12,7 +12,7 @@ import pytest
 
 from onnxgate.core.report_json import build_schema, encode_json
 from onnxgate.formats import support_answer
-from onnxgate.support.answers import SupportAnswer
+from onnxgate.support.answers.operator_answers import SupportAnswer
 from tests.harness.reports.sample_answers import list_samples
 from tests.harness.reports.sample_reports import FOLDER
 

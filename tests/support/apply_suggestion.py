@@ -21,7 +21,7 @@ from onnxgate.support.matching.operations import (
     TypeCast,
 )
 from onnxgate.support.operators import Schema
-from onnxgate.support.type_casts import change_parameter_type
+from onnxgate.support.suggestions.type_casts import change_parameter_type
 
 NUMBERS = {f"tensor({element.name})": number for number, element in ELEMENT_TYPES.items()}
 VALUES = {"INT": 1, "INTS": [1], "FLOAT": 1.0, "STRING": "linear"}

@@ -9,7 +9,7 @@ from onnxgate.model.reading.view import ModelView
 from onnxgate.support import operators
 from onnxgate.support.limits import find_support_span
 from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.suggestions import find_implemented_span
+from onnxgate.support.suggestions.search import find_implemented_span
 
 RELEASES = ("1.8.0", "1.9.0", "1.10.0", "1.11.0")
 

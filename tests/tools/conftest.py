@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from filelock import FileLock
 
-from onnxgate.support.answers import OperatorSupport
+from onnxgate.support.answers.operator_answers import OperatorSupport
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 

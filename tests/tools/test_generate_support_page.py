@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from onnxgate.support import operators, queries
-from onnxgate.support.answers import OperatorSupport, SupportSpan, TypeSupport, VersionSupport
-from onnxgate.support.queries import describe_operator, list_operators
-from onnxgate.support.release_answers import match_nodes
+from onnxgate.support import operators
+from onnxgate.support.answers import queries
+from onnxgate.support.answers.operator_answers import OperatorSupport, SupportSpan, TypeSupport, VersionSupport
+from onnxgate.support.answers.queries import describe_operator, list_operators
+from onnxgate.support.answers.release_answers import match_nodes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
@@ -218,7 +219,7 @@ def test_answers_that_releases_share_are_those_of_each_release(
 ) -> None:
     """Releases with the same operator share an answer only if no rule of the matching distinguishes these releases.
 
-    If this fails, a new rule depends on the release: `support/release_answers` has to know its operators.
+    If this fails, a new rule depends on the release: `support/answers/release_answers` has to know its operators.
     """
     monkeypatch.setattr(queries, "match_nodes", lambda release, nodes: (match_nodes(release, nodes)[0], False))
 
@@ -232,7 +233,8 @@ def test_answers_that_releases_share_are_those_of_each_release(
 def test_page_is_deterministic() -> None:
     """The same tables yield the same bytes, although the order of sets differs between processes."""
     code = (
-        "import hashlib, generate_support_page as tool; from onnxgate.support.queries import describe_operator; "
+        "import hashlib, generate_support_page as tool; "
+        "from onnxgate.support.answers.queries import describe_operator; "
         "answers = [describe_operator(name)[0] for name in ('Add', 'Cast', 'Gelu')]; "
         "print(hashlib.sha256(tool.render_page({'onnxruntime': answers}).encode()).hexdigest())"
     )

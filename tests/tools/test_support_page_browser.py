@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onnxgate.support.answers import OperatorSupport, SupportSpan, TypeSupport, VersionSupport
+from onnxgate.support.answers.operator_answers import OperatorSupport, SupportSpan, TypeSupport, VersionSupport
+from onnxgate.support.answers.queries import describe_operator, find_newest_versions
 from onnxgate.support.limits import Limits, LimitTable
 from onnxgate.support.operators import Table, TableSource, list_known_releases
-from onnxgate.support.queries import describe_operator, find_newest_versions
 from tests.harness.reports import chromium
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))

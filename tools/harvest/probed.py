@@ -36,8 +36,8 @@ from onnxgate.runtimes.environments.wheels import rank_wheels
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.support import harvest
 from onnxgate.support.limits import Limits
-from onnxgate.support.matching import node_features
-from onnxgate.support.matching.probed import CONSTANT, NOT_CONSTANT
+from onnxgate.support.matching.probed import node_features
+from onnxgate.support.matching.probed.node_matching import CONSTANT, NOT_CONSTANT
 from onnxgate.support.matching.type_inference import format_known_type, infer_model_types
 from onnxgate.support.operators import ConditionRow, KernelRow, Table, TableSource, find_newest_schema
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from onnxgate.support.answers import OperatorChange
-from onnxgate.support.changes import list_changes, list_operators_by_label
+from onnxgate.support.answers.operator_answers import OperatorChange
+from onnxgate.support.answers.release_changes import list_changes, list_operators_by_label
+from onnxgate.support.answers.type_names import shorten_type
 from onnxgate.support.limits import ExternalData, Limits
 from onnxgate.support.operators import Implementation, TableSource, build_implementations
-from onnxgate.support.type_names import shorten_type
 
 if TYPE_CHECKING:
     from harvest.data import Data

@@ -8,7 +8,6 @@ from onnxgate.core.advice import Advice
 from onnxgate.core.findings import Hit, OnRuntime, follows_from
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.support import RefusedOperation
-from onnxgate.support.matching.dynamic_sizes import BOUNDS, DYNAMIC_SIZE
 from onnxgate.support.matching.operations import (
     AttributeAddition,
     AttributeRemoval,
@@ -21,7 +20,8 @@ from onnxgate.support.matching.operations import (
     Suggestion,
     TypeCast,
 )
-from onnxgate.support.matching.probed import LOCAL_FUNCTION
+from onnxgate.support.matching.probed.node_matching import LOCAL_FUNCTION
+from onnxgate.support.matching.probed.tract_dynamic_sizes import BOUNDS, DYNAMIC_SIZE
 
 RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
 _FIXES: Mapping[str, Advice] = {

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from onnxgate.core.findings import version_sort_key
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, model_domain, parse_type
-from onnxgate.support.matching.attribute_restrictions import read_attribute_values
+from onnxgate.support.matching.attribute_values import read_attribute_values
 from onnxgate.support.matching.operations import Operation, TypedNode
 from onnxgate.support.matching.type_inference import infer_node_types, instantiate_function
 from onnxgate.support.operators import Implementation, Schema

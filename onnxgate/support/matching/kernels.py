@@ -1,6 +1,6 @@
 """Predict whether a release loads a model: match its operations against schemas and kernels as ONNX Runtime does.
 
-Operations on engines whose support was probed are matched in `support/matching/probed`.
+Operations on engines whose support was probed are matched in `support/matching/probed/node_matching`.
 
 Source: models loaded on ONNX Runtime 1.16 to 1.31; `campaigns/conformance` compares the predictions with the results.
 """
@@ -17,9 +17,22 @@ from msgspec.structs import replace
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits, accepts_ir_version
-from onnxgate.support.matching.float16_casts import iterate_redundant_casts, select_border_nodes, widen_operation
 from onnxgate.support.matching.function_bodies import expand_function
 from onnxgate.support.matching.node_checks import find_constrained_type, find_schema_violation
+from onnxgate.support.matching.onnxruntime.float16_casts import (
+    iterate_redundant_casts,
+    select_border_nodes,
+    widen_operation,
+)
+from onnxgate.support.matching.onnxruntime.kernel_restrictions import (
+    LOCALE_OPERATORS,
+    eliminates,
+    find_body_restriction,
+    find_fusion_gap,
+    find_restriction,
+    is_unregistered_type,
+)
+from onnxgate.support.matching.onnxruntime.removed_nodes import explain_removal
 from onnxgate.support.matching.operations import (
     Neighbor,
     NodeProblem,
@@ -33,18 +46,9 @@ from onnxgate.support.matching.operations import (
     get_unknown_source,
     get_unknown_type,
 )
-from onnxgate.support.matching.probed import match_probed_node, match_probed_operation
-from onnxgate.support.matching.removed_nodes import explain_removal
-from onnxgate.support.matching.restrictions import (
-    LOCALE_OPERATORS,
-    eliminates,
-    find_body_restriction,
-    find_fusion_gap,
-    find_restriction,
-    is_unregistered_type,
-)
-from onnxgate.support.matching.sequences import find_sequence_problems
-from onnxgate.support.matching.unpredictable_models import find_unknown_reason
+from onnxgate.support.matching.probed.node_matching import match_probed_node, match_probed_operation
+from onnxgate.support.matching.probed.openvino_sequences import find_sequence_problems
+from onnxgate.support.matching.probed.tract_unpredictable_models import find_unknown_reason
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 if TYPE_CHECKING:

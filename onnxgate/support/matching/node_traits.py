@@ -10,10 +10,10 @@ from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.reading.tensor_data import read_small_values
 from onnxgate.model.reading.view import NodeView
 from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault
-from onnxgate.support.matching.float8_fusions import FUSED, Float8Fusions
 from onnxgate.support.matching.graph_values import GraphValues
+from onnxgate.support.matching.onnxruntime.float8_fusions import FUSED, Float8Fusions
+from onnxgate.support.matching.onnxruntime.optimizer_changes import OptimizerChanges
 from onnxgate.support.matching.operations import NO_TRAITS, NodeTraits, WrongLoss
-from onnxgate.support.matching.optimizer_changes import OptimizerChanges
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TypeProto

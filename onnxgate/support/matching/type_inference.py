@@ -17,10 +17,11 @@ from onnxgate.model.local_functions import explain_unfollowed_calls
 from onnxgate.model.reading.omitted_data import find_omitted_list, list_companion_tensors, shorten_companions
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.reduced_models import function_key
-from onnxgate.support.matching.float16_casts import is_redundant_cast, make_neighbor
 from onnxgate.support.matching.graph_values import GraphValues
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.node_traits import DESCRIBED, TraitReader, find_scalar_squeezes
+from onnxgate.support.matching.onnxruntime.float16_casts import is_redundant_cast, make_neighbor
+from onnxgate.support.matching.onnxruntime.removed_nodes import RemovedNodes, mark_removed
 from onnxgate.support.matching.operations import (
     NO_TRAITS,
     Attribute,
@@ -31,7 +32,6 @@ from onnxgate.support.matching.operations import (
     TypedNode,
     get_unknown_type,
 )
-from onnxgate.support.matching.removed_nodes import RemovedNodes, mark_removed
 from onnxgate.support.operators import find_newest_schema
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxgate.support.answers import (
+from onnxgate.support.answers.operator_answers import (
     NewestVersions,
     OperatorChange,
     OperatorSupport,

@@ -31,7 +31,7 @@ from onnxgate.model.reading.structure import read_light_view, read_structure, re
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import NodeSurroundings, extract_node
 from onnxgate.model.validity import ModelFault, find_fault
-from onnxgate.support.matching.attribute_restrictions import LongList, read_attribute_values
+from onnxgate.support.matching.attribute_values import LongList, read_attribute_values
 from onnxgate.support.matching.type_inference import infer_model_types
 from tests.harness.models import write
 

@@ -8,7 +8,7 @@ from onnxgate.core.advice import Action, Advice
 from onnxgate.core.findings import Place
 from onnxgate.evidence.support import NodeGroup, RefusedOperation
 from onnxgate.rules.support.attribute_unsupported import attribute_unsupported
-from onnxgate.support.matching.dynamic_sizes import BOUNDS, DYNAMIC_SIZE
+from onnxgate.support.matching.probed.tract_dynamic_sizes import BOUNDS, DYNAMIC_SIZE
 
 CORRECTION = (Action("correct the constant input of `Gather`, and export the model again", everywhere=True),)
 

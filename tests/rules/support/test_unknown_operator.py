@@ -6,9 +6,9 @@ from onnxgate.core.findings import Place
 from onnxgate.evidence.support import NodeGroup, RefusedOperation
 from onnxgate.rules.support.unknown_operator import unknown_operator
 from onnxgate.support.matching.operations import SupportGap
-from onnxgate.support.matching.probed import match_probed_node
+from onnxgate.support.matching.probed.node_matching import match_probed_node
 from onnxgate.support.operators import get_implementation
-from tests.support.matching.test_probed import read
+from tests.support.matching.probed.test_node_matching import read
 
 
 def test_local_functions_can_be_inlined() -> None:

@@ -12,7 +12,7 @@ from onnxgate.core.jobs import Completed, Load, Refused
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from tests.support.test_suggestions import CASES, Case, changed, predictions, refusals
+from tests.support.suggestions.test_search import CASES, Case, changed, predictions, refusals
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 RELEASES = {"1.16.3", "1.18.1", "1.31.1"}

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from onnxgate.support.matching.probed import NOT_CONSTANT
+from onnxgate.support.matching.probed.node_matching import NOT_CONSTANT
 
 _MIN_PROBES = (0, 1, 3, 4)
 """Minimum number of refused probes with all features of a condition, by the number of inputs and attributes."""

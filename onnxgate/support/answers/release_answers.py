@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
-from onnxgate.support.answers import SUPPORTED_WAYS, WAYS, SupportWay
+from onnxgate.support.answers.operator_answers import SUPPORTED_WAYS, WAYS, SupportWay
 from onnxgate.support.matching.function_bodies import has_function_body
 from onnxgate.support.matching.kernels import Implemented, find_implementation
+from onnxgate.support.matching.onnxruntime.kernel_restrictions import UNEVENLY_RESTRICTED_OPERATORS
 from onnxgate.support.matching.operations import Attribute, NodeTraits, Operation, SupportGap
-from onnxgate.support.matching.probed import NOT_CONSTANT
-from onnxgate.support.matching.restrictions import UNEVENLY_RESTRICTED_OPERATORS
+from onnxgate.support.matching.probed.node_matching import NOT_CONSTANT
 from onnxgate.support.operators import Implementation, Schema
 
 _WITHOUT_KERNEL = frozenset({"Constant", "Dropout", "Identity", "Shape"})

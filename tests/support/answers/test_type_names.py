@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnxgate.core.errors import UsageError
-from onnxgate.support.type_names import parse_type_name, shorten_type
+from onnxgate.support.answers.type_names import parse_type_name, shorten_type
 
 
 @pytest.mark.parametrize(

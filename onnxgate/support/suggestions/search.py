@@ -31,10 +31,10 @@ from onnxgate.support.matching.operations import (
     TypedModel,
     TypedNode,
 )
-from onnxgate.support.matching.probed import describe_features, match_probed_node
-from onnxgate.support.node_changes import find_node_changes
+from onnxgate.support.matching.probed.node_matching import describe_features, match_probed_node
 from onnxgate.support.operators import Implementation, Schema, find_newest_schema
-from onnxgate.support.type_casts import (
+from onnxgate.support.suggestions.node_changes import find_node_changes
+from onnxgate.support.suggestions.type_casts import (
     NUMERIC_TYPES,
     change_parameter_type,
     is_lossless_cast,

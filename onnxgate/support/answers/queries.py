@@ -9,7 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, INTERNAL_DOMAINS
-from onnxgate.support.answers import (
+from onnxgate.support.answers.minimal_nodes import (
+    is_chosen_by_attribute,
+    list_accepted_types,
+    list_operations,
+    list_parameter_types,
+    translate_parameter,
+)
+from onnxgate.support.answers.operator_answers import (
     SUPPORTED_WAYS,
     NewestVersions,
     OperatorSupport,
@@ -18,17 +25,11 @@ from onnxgate.support.answers import (
     TypeSupport,
     VersionSupport,
 )
+from onnxgate.support.answers.release_answers import MinimalNodes, ReleaseAnswer, find_best, match_nodes
 from onnxgate.support.limits import Limits, get_limits
-from onnxgate.support.matching.float16_casts import FIRST_CAST_OPSET
 from onnxgate.support.matching.function_bodies import has_function_body
 from onnxgate.support.matching.kernels import CPU_PROVIDER
-from onnxgate.support.minimal_nodes import (
-    is_chosen_by_attribute,
-    list_accepted_types,
-    list_operations,
-    list_parameter_types,
-    translate_parameter,
-)
+from onnxgate.support.matching.onnxruntime.float16_casts import FIRST_CAST_OPSET
 from onnxgate.support.operators import (
     Implementation,
     Operator,
@@ -37,7 +38,6 @@ from onnxgate.support.operators import (
     list_known_releases,
     load_shipped_table,
 )
-from onnxgate.support.release_answers import MinimalNodes, ReleaseAnswer, find_best, match_nodes
 
 
 def list_operators(engine: str = "onnxruntime") -> tuple[tuple[str, str], ...]:

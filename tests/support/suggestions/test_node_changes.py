@@ -8,10 +8,15 @@ from onnxgate.support import harvest
 from onnxgate.support.limits import Limits
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import FeatureChange, NodeChange, Suggestion, SupportGap
-from onnxgate.support.node_changes import find_node_changes
 from onnxgate.support.operators import ConditionRow, Implementation, KernelRow, TableSource, build_implementations
-from onnxgate.support.suggestions import RequiredRelease, SupportGapGroup, find_implemented_span, find_suggestions
-from tests.support.matching.test_probed import UNSQUEEZE_BY_INPUT, make_implementation, make_kernel, read
+from onnxgate.support.suggestions.node_changes import find_node_changes
+from onnxgate.support.suggestions.search import (
+    RequiredRelease,
+    SupportGapGroup,
+    find_implemented_span,
+    find_suggestions,
+)
+from tests.support.matching.probed.test_node_matching import UNSQUEEZE_BY_INPUT, make_implementation, make_kernel, read
 
 MOD = "g (float[N] a, float[N] b) => (float[N] y) { y = Mod <fmod: int = 0> (a, b) }"
 DROPOUT = "g (float[N] x, float r, bool t) => (float[N] y) { y = Dropout (x, r, t) }"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from onnxgate.support.matching.node_features import MODEL_INPUT, MODEL_OUTPUT
 from onnxgate.support.matching.operations import ChangeKind, FeatureChange, NodeChange, TypedNode
-from onnxgate.support.matching.probed import describe_features, match_features
+from onnxgate.support.matching.probed.node_features import MODEL_INPUT, MODEL_OUTPUT
+from onnxgate.support.matching.probed.node_matching import describe_features, match_features
 from onnxgate.support.operators import MIXED, OPTIONAL, VARIADIC, Implementation, Schema
 
 _MAX_CHANGES = 4

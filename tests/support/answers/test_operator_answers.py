@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.support.answers import (
+from onnxgate.support.answers.operator_answers import (
     SUPPORTED_WAYS,
     WAYS,
     OperatorSupport,

@@ -7,16 +7,14 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from onnxgate.core.findings import is_release_within
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES
-from onnxgate.support.matching.attribute_restrictions import (
+from onnxgate.support.matching.attribute_values import AttributeValues, number_of, read_attribute_values
+from onnxgate.support.matching.onnxruntime.attribute_restrictions import (
     ATTRIBUTE_RESTRICTIONS,
     SHORT_PADS,
-    AttributeValues,
     ReleaseRestriction,
-    is_release_within,
-    number_of,
-    read_attribute_values,
 )
 from onnxgate.support.matching.operations import NO_TRAITS, Operation, SupportGap
 

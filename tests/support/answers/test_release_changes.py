@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.support.answers import OperatorChange
-from onnxgate.support.changes import list_changes, list_operators_by_label
+from onnxgate.support.answers.operator_answers import OperatorChange
+from onnxgate.support.answers.release_changes import list_changes, list_operators_by_label
 from onnxgate.support.harvest import BuildDump, DumpedKernel, DumpedParameter, DumpedSchema, build_table
 from onnxgate.support.operators import Operator, TableSource, build_implementations, get_implementation
 

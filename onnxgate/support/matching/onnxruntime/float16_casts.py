@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from onnxgate.support.matching.attribute_restrictions import is_release_within
+from onnxgate.core.findings import is_release_within
 from onnxgate.support.matching.node_checks import find_schema_violation
 from onnxgate.support.matching.operations import Neighbor, Operation, TypedNode
 from onnxgate.support.operators import Schema

@@ -10,7 +10,7 @@ import onnx.parser
 import pytest
 
 from onnxgate.model.reading.view import ModelView
-from onnxgate.support.matching.restrictions import find_restriction
+from onnxgate.support.matching.onnxruntime.kernel_restrictions import find_restriction
 from onnxgate.support.matching.type_inference import infer_model_types
 from tests.support.matching.test_kernels import prediction
 

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from onnxgate.core.findings import version_sort_key
+from onnxgate.core.findings import is_release_within
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.support.matching.attribute_values import AttributeValues, LongList, number_of
 from onnxgate.support.matching.operations import Operation
 
-if TYPE_CHECKING:
-    from onnx import AttributeProto, TensorProto
-
-
-class LongList(msgspec.Struct, frozen=True):
-    """An attribute that is too long to be read, but whose elements were counted."""
-
-    count: int
-
-
-AttributeValue = int | float | str | tuple[int | float | str, ...] | LongList | None
-"""Value of an attribute; None if its kind is not supported or if the attribute is too long to be read."""
-AttributeValues = Mapping[str, AttributeValue]
 _ML_DOMAIN = "ai.onnx.ml"
 _NEWEST = 2**31
 
@@ -76,12 +63,6 @@ def _require(
         until=until,
         domain=domain,
     )
-
-
-def number_of(values: AttributeValues, name: str, default: float) -> float:
-    """Return the value of a numeric attribute; the default if it is absent or unknown."""
-    value = values.get(name)
-    return value if isinstance(value, int | float) else default
 
 
 def _is_not_permutation(values: AttributeValues) -> bool:
@@ -182,42 +163,6 @@ def _has_other_activations(values: AttributeValues, per_direction: int = 0) -> b
         known = [str(name).lower() in _LOWER_ACTIVATIONS for name in names]
         return len(names) != expected or not all(known)
     return not _ACTIVATIONS.issuperset(names)
-
-
-def is_release_within(release: str, first: str, last: str) -> bool:
-    """Return whether a release is between two releases, including them; "" means no bound."""
-    version = version_sort_key(release)
-    return (not first or version >= version_sort_key(first)) and (not last or version <= version_sort_key(last))
-
-
-def _read_texts(tensor: TensorProto) -> AttributeValue:
-    """Return the elements of a tensor of strings; None if it has another type."""
-    is_text = tensor.data_type == tensor.STRING
-    return tuple(text.decode(errors="replace") for text in tensor.string_data) if is_text else None
-
-
-_READERS: Mapping[str, Callable[[AttributeProto], AttributeValue]] = {
-    "INT": lambda proto: int(proto.i),
-    "FLOAT": lambda proto: float(proto.f),
-    "STRING": lambda proto: proto.s.decode(errors="replace"),
-    "INTS": lambda proto: tuple(proto.ints),
-    "FLOATS": lambda proto: tuple(proto.floats),
-    "STRINGS": lambda proto: tuple(text.decode(errors="replace") for text in proto.strings),
-    "TENSOR": lambda proto: _read_texts(proto.t),
-}
-"""Functions that read the value of an attribute, by its kind."""
-
-
-def read_attribute_values(operation: Operation) -> AttributeValues:
-    """Return the values of an operation's attributes by name; None if a value is not a number or text, or unknown."""
-    from onnx import AttributeProto
-
-    values: dict[str, AttributeValue] = {}
-    for attribute in operation.attributes:
-        read = _READERS.get(attribute.kind) if attribute.data else None
-        long = LongList(attribute.count) if attribute.count else None
-        values[attribute.name] = read(AttributeProto.FromString(attribute.data)) if read is not None else long
-    return values
 
 
 _ACTIVATIONS = frozenset(

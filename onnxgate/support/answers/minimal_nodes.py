@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, parse_type
-from onnxgate.support.matching.float16_casts import FLOAT, FLOAT16
 from onnxgate.support.matching.node_checks import infer_output_types
+from onnxgate.support.matching.onnxruntime.float16_casts import FLOAT, FLOAT16
 from onnxgate.support.matching.operations import Attribute, Operation
 from onnxgate.support.operators import MIXED, OPTIONAL, VARIADIC, FormalParameter, Kernel, Operator, Schema
 

@@ -6,7 +6,7 @@ import pytest
 
 from onnxgate.support.matching.operations import Operation
 from onnxgate.support.operators import find_newest_schema
-from onnxgate.support.type_casts import is_lossless_cast, list_casts
+from onnxgate.support.suggestions.type_casts import is_lossless_cast, list_casts
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 from onnxgate.core.text import join_phrases, join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
-from onnxgate.support.matching.dynamic_sizes import find_dynamic_size
-from onnxgate.support.matching.node_features import describe_node, describe_operation, word_feature
 from onnxgate.support.matching.operations import Operation, SupportGap, TypedNode
+from onnxgate.support.matching.probed.node_features import describe_node, describe_operation, word_feature
+from onnxgate.support.matching.probed.tract_dynamic_sizes import find_dynamic_size
 from onnxgate.support.operators import Implementation, Operator, Schema, find_newest_schema
 
 MatchResult = SupportGap | str | None

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from onnxgate.core.findings import is_release_within
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.model.reading.view import NodeView
-from onnxgate.support.matching.attribute_restrictions import is_release_within
 from onnxgate.support.matching.graph_values import GraphValues
 from onnxgate.support.matching.operations import Operation, Removal, TypedNode
 

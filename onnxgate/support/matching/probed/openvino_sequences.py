@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from onnxgate.core.findings import is_release_within
 from onnxgate.model.reading.view import iter_subgraphs
-from onnxgate.support.matching.attribute_restrictions import is_release_within
 from onnxgate.support.matching.operations import SupportGap, TypedModel, TypedNode
 from onnxgate.support.operators import Implementation
 

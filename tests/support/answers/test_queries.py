@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from onnxgate.support.answers import OperatorSupport, SupportSpan, VersionSupport
+from onnxgate.support.answers.minimal_nodes import list_operations
+from onnxgate.support.answers.operator_answers import OperatorSupport, SupportSpan, VersionSupport
+from onnxgate.support.answers.queries import describe_operator, find_newest_versions, list_operators
 from onnxgate.support.matching.kernels import Implemented, find_implementation
-from onnxgate.support.minimal_nodes import list_operations
 from onnxgate.support.operators import get_implementation, list_known_releases
-from onnxgate.support.queries import describe_operator, find_newest_versions, list_operators
 
 FIRST, LAST = list_known_releases()[0], list_known_releases()[-1]
 

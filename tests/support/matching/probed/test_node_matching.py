@@ -9,9 +9,9 @@ from onnxgate.model.reading.view import ModelView
 from onnxgate.support import harvest
 from onnxgate.support.limits import Limits
 from onnxgate.support.matching.kernels import match_operation, predict
-from onnxgate.support.matching.node_features import describe_node
 from onnxgate.support.matching.operations import SupportGap, TypedModel
-from onnxgate.support.matching.probed import _explain, _list_types
+from onnxgate.support.matching.probed.node_features import describe_node
+from onnxgate.support.matching.probed.node_matching import _explain, _list_types
 from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.operators import (
     ConditionRow,

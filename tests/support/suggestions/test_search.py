@@ -26,7 +26,7 @@ from onnxgate.support.matching.operations import (
     TypeCast,
 )
 from onnxgate.support.matching.type_inference import infer_model_types
-from onnxgate.support.suggestions import (
+from onnxgate.support.suggestions.search import (
     RequiredRelease,
     SupportGapGroup,
     find_suggestions,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from onnxgate.support.matching.attribute_restrictions import is_release_within
+from onnxgate.core.findings import is_release_within
 from onnxgate.support.matching.operations import TypedModel
 from onnxgate.support.operators import Implementation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.support.minimal_nodes import list_operations
+from onnxgate.support.answers.minimal_nodes import list_operations
 from onnxgate.support.operators import get_implementation
 
 

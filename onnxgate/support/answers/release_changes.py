@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from onnxgate.model.facts import DEFAULT_DOMAIN
-from onnxgate.support.answers import ChangeKind, OperatorChange
-from onnxgate.support.matching.probed import NOT_CONSTANT
+from onnxgate.support.answers.operator_answers import ChangeKind, OperatorChange
+from onnxgate.support.answers.type_names import shorten_type
+from onnxgate.support.matching.probed.node_matching import NOT_CONSTANT
 from onnxgate.support.operators import FormalParameter, Implementation, Kernel, Operator, Schema, find_newest_schema
-from onnxgate.support.type_names import shorten_type
 
 Types = dict[str, frozenset[str]]  # constraint -> types
 Versions = tuple[int, int]

@@ -1,0 +1,1 @@
+"""Answers to questions about support: which releases implement an operator, and what changed between two releases."""

@@ -1,0 +1,60 @@
+"""Read the values of an operation's attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onnxgate.support.matching.operations import Operation
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, TensorProto
+
+
+class LongList(msgspec.Struct, frozen=True):
+    """An attribute that is too long to be read, but whose elements were counted."""
+
+    count: int
+
+
+AttributeValue = int | float | str | tuple[int | float | str, ...] | LongList | None
+"""Value of an attribute; None if its kind is not supported or if the attribute is too long to be read."""
+AttributeValues = Mapping[str, AttributeValue]
+
+
+def number_of(values: AttributeValues, name: str, default: float) -> float:
+    """Return the value of a numeric attribute; the default if it is absent or unknown."""
+    value = values.get(name)
+    return value if isinstance(value, int | float) else default
+
+
+def _read_texts(tensor: TensorProto) -> AttributeValue:
+    """Return the elements of a tensor of strings; None if it has another type."""
+    is_text = tensor.data_type == tensor.STRING
+    return tuple(text.decode(errors="replace") for text in tensor.string_data) if is_text else None
+
+
+_READERS: Mapping[str, Callable[[AttributeProto], AttributeValue]] = {
+    "INT": lambda proto: int(proto.i),
+    "FLOAT": lambda proto: float(proto.f),
+    "STRING": lambda proto: proto.s.decode(errors="replace"),
+    "INTS": lambda proto: tuple(proto.ints),
+    "FLOATS": lambda proto: tuple(proto.floats),
+    "STRINGS": lambda proto: tuple(text.decode(errors="replace") for text in proto.strings),
+    "TENSOR": lambda proto: _read_texts(proto.t),
+}
+"""Functions that read the value of an attribute, by its kind."""
+
+
+def read_attribute_values(operation: Operation) -> AttributeValues:
+    """Return the values of an operation's attributes by name; None if a value is not a number or text, or unknown."""
+    from onnx import AttributeProto
+
+    values: dict[str, AttributeValue] = {}
+    for attribute in operation.attributes:
+        read = _READERS.get(attribute.kind) if attribute.data else None
+        long = LongList(attribute.count) if attribute.count else None
+        values[attribute.name] = read(AttributeProto.FromString(attribute.data)) if read is not None else long
+    return values
