@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 Shape = tuple[int, ...]
 Value = Shape | list[int] | list[float] | list[list[float]] | list[list[list[float]]] | int | float | str | None
 """Shape of a computed input, or the value of a parameter: an input that models usually store as a constant.
@@ -112,7 +114,7 @@ def _reduce() -> Entry:
         *forms,
         *several,
         *({"0": shape, "axes": [0, 1], "keepdims": 1} for shape in ((2, 3), (2, 3, 4))),
-        {"0": (2, 3, 4), "axes": [0], "keepdims": 0},
+        *({"0": shape, "axes": [0], "keepdims": 0} for shape in ((2, 3, 4), (2, 3, 4, 5), (3,))),
         {"0": (2, 3), "axes": [1], "keepdims": 0},
         {"0": (2, 3), "axes": [], "keepdims": 0},
         {"0": (2, 3), "axes": [], "keepdims": 1},
@@ -130,6 +132,30 @@ def _pool(**choices: Sequence[object]) -> Entry:
         **choices,
     }
     return Entry(({"X": (1, 4, 8, 8)},), {"kernel_shape": [2, 2]}, choices)
+
+
+def _quantization(scale: str, zero_point: str, **choices: Sequence[object]) -> Entry:
+    """Return the arguments of QuantizeLinear or DequantizeLinear: each scale with and without a zero point."""
+    blocked = {"block_size": 2}
+    scales: tuple[Mapping[str, Value], ...] = (
+        {"x": (2, 4), scale: 0.5},
+        {"x": (2, 4), scale: [0.5]},
+        {"x": (2, 4), scale: [0.5] * 4},
+        {"x": (2, 4, 3), scale: [0.5] * 4},
+        {"x": (2, 4, 3, 3), scale: [0.5] * 4},
+        {"x": (4,), scale: [0.5] * 4, "axis": 0},
+        {"x": (4, 2, 3, 3), scale: [0.5] * 4, "axis": 0},
+        {"x": (2, 4), scale: 0.5, "block_size": 0},
+        {"x": (2, 4), scale: [0.5] * 4, "axis": 1, "block_size": 0},
+        {"x": (2, 4), scale: [[0.5] * 2] * 2, **blocked},
+        {"x": (2, 4, 3), scale: [[[0.5] * 3] * 2] * 2, **blocked},
+        {"x": (4, 2, 3), scale: [[[0.5] * 3] * 2] * 2, "axis": 0, **blocked},
+        {"x": (4, 4), scale: [[0.5] * 2] * 4, **blocked},
+        {"x": (4, 4), scale: [[0.5] * 4] * 2, "axis": 0, **blocked},
+    )
+    points = ({zero_point: np.ones(np.shape(it[scale])).tolist()} for it in scales)
+    forms = tuple({**form, **more} for form, point in zip(scales, points, strict=True) for more in (point, {}))
+    return Entry(forms, {}, {"axis": (-1,), "block_size": (), **choices}, {zero_point: 1})
 
 
 def _conv(inputs: Mapping[str, Value], *rest: Mapping[str, Value], **optional: Value) -> Entry:
@@ -369,62 +395,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DepthToSpace": Entry(({"0": (1, 8, 2, 3)},), {"blocksize": 2}, {"mode": ("CRD",)}),
     "SpaceToDepth": Entry(({"0": (1, 2, 4, 6)},), {"blocksize": 2}, {"mode": ("CRD",)}),
-    "DequantizeLinear": Entry(
-        (
-            {"x": (2, 4), "x_scale": 0.5, "x_zero_point": 1},
-            {"x": (2, 4), "x_scale": 0.5},
-            {"x": (2, 4), "x_scale": [0.5]},
-            {"x": (2, 4), "x_scale": [0.5], "x_zero_point": [1]},
-            {"x": (2, 4), "x_scale": [0.5] * 4},
-            {"x": (2, 4, 3, 3), "x_scale": [0.5] * 4},
-            {"x": (2, 4), "x_scale": [0.5] * 4, "x_zero_point": [1] * 4},
-            {"x": (2, 4, 3, 3), "x_scale": [0.5] * 4, "x_zero_point": [1] * 4},
-            {"x": (2, 4), "x_scale": [[0.5] * 2] * 2, "block_size": 2},
-            {"x": (2, 4), "x_scale": [[0.5] * 2] * 2, "x_zero_point": [[1] * 2] * 2, "block_size": 2},
-            {"x": (4, 4), "x_scale": [[0.5] * 2] * 4, "block_size": 2},
-            {"x": (4, 4), "x_scale": [[0.5] * 4] * 2, "axis": 0, "block_size": 2},
-            {"x": (2, 4, 3), "x_scale": [[[0.5] * 3] * 2] * 2, "block_size": 2},
-            {"x": (2, 4, 3), "x_scale": [[[0.5] * 3] * 2] * 2, "x_zero_point": [[[1] * 3] * 2] * 2, "block_size": 2},
-            {
-                "x": (4, 2, 3),
-                "x_scale": [[[0.5] * 3] * 2] * 2,
-                "x_zero_point": [[[1] * 3] * 2] * 2,
-                "axis": 0,
-                "block_size": 2,
-            },
-        ),
-        {},
-        {"axis": (-1,), "block_size": ()},
-        {"x_zero_point": 1},
-    ),
-    "QuantizeLinear": Entry(
-        (
-            {"x": (2, 4), "y_scale": 0.5, "y_zero_point": 1},
-            {"x": (2, 4), "y_scale": 0.5},
-            {"x": (2, 4), "y_scale": [0.5]},
-            {"x": (2, 4), "y_scale": [0.5], "y_zero_point": [1]},
-            {"x": (2, 4), "y_scale": [0.5] * 4},
-            {"x": (2, 4, 3, 3), "y_scale": [0.5] * 4},
-            {"x": (2, 4), "y_scale": [0.5] * 4, "y_zero_point": [1] * 4},
-            {"x": (2, 4, 3, 3), "y_scale": [0.5] * 4, "y_zero_point": [1] * 4},
-            {"x": (2, 4), "y_scale": [[0.5] * 2] * 2, "block_size": 2},
-            {"x": (2, 4), "y_scale": [[0.5] * 2] * 2, "y_zero_point": [[1] * 2] * 2, "block_size": 2},
-            {"x": (4, 4), "y_scale": [[0.5] * 2] * 4, "block_size": 2},
-            {"x": (4, 4), "y_scale": [[0.5] * 4] * 2, "axis": 0, "block_size": 2},
-            {"x": (2, 4, 3), "y_scale": [[[0.5] * 3] * 2] * 2, "block_size": 2},
-            {"x": (2, 4, 3), "y_scale": [[[0.5] * 3] * 2] * 2, "y_zero_point": [[[1] * 3] * 2] * 2, "block_size": 2},
-            {
-                "x": (4, 2, 3),
-                "y_scale": [[[0.5] * 3] * 2] * 2,
-                "y_zero_point": [[[1] * 3] * 2] * 2,
-                "axis": 0,
-                "block_size": 2,
-            },
-        ),
-        {},
-        {"axis": (-1,), "saturate": (0,), "block_size": ()},
-        {"y_zero_point": 1},
-    ),
+    "DequantizeLinear": _quantization("x_scale", "x_zero_point"),
+    "QuantizeLinear": _quantization("y_scale", "y_zero_point", saturate=(0,)),
     "DynamicQuantizeLinear": Entry(({"x": (2, 3)},)),
     "Det": Entry(({"X": (3, 3)}, {"X": (2, 3, 3)})),
     "Dropout": Entry(({"data": (2, 3)},), {}, {"seed": (1,), "is_test": (1,)}, {"ratio": 0.5, "training_mode": 0}),

@@ -17,6 +17,14 @@ from onnxgate.support.operators import Schema, get_implementation, list_known_re
 
 IR_VERSION = 10
 USUAL = ("tensor(float)", "tensor(int64)", "tensor(int32)", "tensor(uint8)", "tensor(int8)", "tensor(bool)")
+COMPRESSED = frozenset(
+    f"tensor({name})"
+    for name in (
+        *("float4e2m1", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0"),
+        *("int2", "int4", "uint2", "uint4"),
+    )
+)
+"""Types that engines may support only as constants, which they convert while they load a model."""
 RESULT_TYPE = ("to", "dtype", "output_dtype", "output_datatype")
 FULL_OPSETS = (13, 18, 21, 27)
 """Opsets of which the operator versions get combinations of variations; others get only variations of one thing."""
@@ -128,6 +136,7 @@ def _vary(schema: Any, entry: Entry) -> Iterator[Case]:
     constraints = {each.type_param_str: _list_tensors(each) for each in schema.type_constraints}
     for index, form in enumerate(entry.forms[1:], 1):
         yield Case(form=index)
+        yield Case(form=index, dims="symbolic")
         names = sorted((form.keys() - entry.forms[0].keys()) & set(inputs))
         for name in names:
             yield Case(form=index, flipped=frozenset([name]))
@@ -143,6 +152,9 @@ def _vary(schema: Any, entry: Entry) -> Iterator[Case]:
             yield Case(types={parameter: type_})
             if stored:
                 yield Case(types={parameter: type_}, flipped=stored)
+            if type_ in COMPRESSED and typed - stored:
+                yield Case(types={parameter: type_}, flipped=frozenset(typed - stored))
+                yield from (Case(types={parameter: type_}, dims=dims) for dims in ("symbolic", "unknown"))
     for type_ in sorted({type_ for types in constraints.values() for type_ in types}):
         alike = {parameter: type_ for parameter, types in constraints.items() if type_ in types}
         if len(alike) > 1:
