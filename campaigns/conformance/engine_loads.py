@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -51,27 +51,20 @@ def load_all(
     spec: WorkerSpec, models: Mapping[str, bytes], optimization: str = "all", workers: int = 1
 ) -> dict[str, str]:
     """Return the error text of each model by name; "" if it loads. Each worker loads a part of the models."""
-    names = list(models)
-    with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
-        paths = {name: Path(folder, f"{index}.onnx") for index, name in enumerate(names)}
-        for name, path in paths.items():
-            path.write_bytes(models[name])
-        parts = [{name: paths[name] for name in names[start::workers]} for start in range(workers)]
-        with ThreadPoolExecutor(workers) as executor:
-            texts = executor.map(lambda part: _load_part(spec, part, optimization), filter(None, parts))
-            found = {name: text for part in texts for name, text in part.items()}
-    return {name: found[name] for name in names}
-
-
-def _load_part(spec: WorkerSpec, paths: Mapping[str, Path], optimization: str) -> dict[str, str]:
-    with WorkerPool(Environments(cache_dir(), offline=False), jobs=1) as pool:
-        limits = JobLimits(time_s=TIMEOUT_S)
-        level: Optimization = "disabled" if optimization == "disabled" else "all"
-        waiting = {
-            model: pool.submit(spec, Load(model=str(path), optimization=level), limits=limits)
-            for model, path in paths.items()
-        }
-        return {model: _describe(spec, future.result()) for model, future in waiting.items()}
+    level: Optimization = "disabled" if optimization == "disabled" else "all"
+    limits = JobLimits(time_s=TIMEOUT_S)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="conformance-"))
+        pools = [
+            stack.enter_context(WorkerPool(Environments(cache_dir(), offline=False), jobs=1)) for _ in range(workers)
+        ]
+        waiting = {}
+        for index, (name, model) in enumerate(models.items()):
+            path = Path(folder, f"{index}.onnx")
+            path.write_bytes(model)
+            job = Load(model=str(path), optimization=level)
+            waiting[name] = pools[index % workers].submit(spec, job, limits=limits)
+        return {name: _describe(spec, future.result()) for name, future in waiting.items()}
 
 
 def _describe(spec: WorkerSpec, observation: Observation) -> str:
