@@ -125,6 +125,23 @@ def test_optional_inputs_have_each_type() -> None:
     assert any({"T=tensor(double)", "C: given"} <= features for features in described)
 
 
+@pytest.mark.parametrize("feature", ["onesided=0", "frame_length: given", "frame_length: dynamic", "window: dynamic"])
+def test_stft_is_probed_with_one_difference_from_a_usual_node(feature: str) -> None:
+    """Probes without a window or of another rank are refused on their own account, whatever else they vary."""
+    models = [model for _, model in probe_models.generate(defs.get_schema("STFT", 17), 17)]
+    described = [probed.describe_probe(model).features for model in models]
+
+    assert any({"signal: rank 3", "frame_step: constant", "window: given", feature} <= it for it in described)
+
+
+def test_forms_may_have_dynamic_sizes() -> None:
+    """tract accepts a mask of bool only if the size of a head is dynamic."""
+    models = [model for _, model in probe_models.generate(defs.get_schema("Attention", 23), 23)]
+    described = [probed.describe_probe(model).features for model in models]
+
+    assert any({"U=tensor(bool)", "Q: static", "V: symbolic"} <= it for it in described)
+
+
 def make_source(release: probed.EngineRelease) -> TableSource:
     """Return the source of a release that is not on the index."""
     return TableSource(release=release.release, wheel="tract.whl", sha256="0")
