@@ -64,6 +64,22 @@ def test_inputs_that_are_not_all_constant_are_one_difference() -> None:
     assert [Condition(("inputs: not constant",), 1)] == find_conditions(probes, 1)
 
 
+def test_a_required_attribute_may_follow_from_the_number_of_inputs() -> None:
+    """A node with two inputs has another equation than one with one input, so both differ together."""
+    one, two = ("Inputs: 1", "equation: set", "equation=ij->ji"), ("Inputs: 2", "equation: set")
+    probes = [
+        probe(*one, "T=tensor(float)"),
+        probe(*one, "T=tensor(int64)"),
+        *(
+            probe(*two, f"equation={equation}", f"T=tensor({element})", loads=element == "float")
+            for equation in ("ij,jk", "i,j", "ij,ij")
+            for element in ("float", "int64")
+        ),
+    ]
+
+    assert [Condition(("Inputs: 2", "T=tensor(int64)"), 1)] == find_conditions(probes, 1)
+
+
 def test_probes_do_not_depend_on_the_order_of_sets() -> None:
     """The same code always generates the same probes, so that a harvest can continue."""
     script = (

@@ -285,7 +285,9 @@ CATALOGUE: dict[str, Entry] = {
     "RandomUniform": Entry(({},), {"shape": [2, 3]}, {"dtype": (10, 11), "seed": (1.0,), "low": (0.5,)}),
     "RandomNormalLike": Entry(({"0": (2, 3)},), {}, {"dtype": (1, 10), "seed": (1.0,), "mean": (1.0,)}),
     "RandomUniformLike": Entry(({"0": (2, 3)},), {}, {"dtype": (1, 10), "seed": (1.0,), "low": (0.5,)}),
-    "EyeLike": Entry(({"0": (3, 4)},), {}, {"dtype": (1, 7), "k": (1, -1)}),
+    "EyeLike": Entry(
+        ({"0": (3, 4)}, {"0": ("rows", 4)}, {"0": ("rows", 4), "dtype": 9}), {}, {"dtype": (1, 7), "k": (1, -1)}
+    ),
     "BlackmanWindow": Entry(({"size": 8},), {}, {"periodic": (0,), "output_datatype": (11,)}),
     "HammingWindow": Entry(({"size": 8},), {}, {"periodic": (0,), "output_datatype": (11,)}),
     "HannWindow": Entry(({"size": 8},), {}, {"periodic": (0,), "output_datatype": (11,)}),
@@ -446,6 +448,15 @@ CATALOGUE: dict[str, Entry] = {
         (
             {"0": (2, 3), "0b": (3, 4)},
             *({"0": (3, 3), "equation": equation} for equation in ("ii->i", "ij->i", "ii", "ij->ji")),
+            *(
+                {**form, "T": f"tensor({element})"}
+                for element in ("int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64")
+                for form in (
+                    {"0": (3, 3), "equation": "ij->ji"},
+                    {"0": (2, 3), "0b": (3, 4), "equation": "ij,jk"},
+                    {"0": (2, 3), "0b": (2, 3), "equation": "ij,ij->ij"},
+                )
+            ),
         ),
         {"equation": "ij,jk->ik"},
         {"equation": ("ij,jk", "...j,jk->...k")},
