@@ -64,6 +64,22 @@ def test_inputs_that_are_not_all_constant_are_one_difference() -> None:
     assert [Condition(("inputs: not constant",), 1)] == find_conditions(probes, 1)
 
 
+def test_a_required_attribute_may_follow_from_the_number_of_inputs() -> None:
+    """A node with two inputs has another equation than one with one input, so both differ together."""
+    one, two = ("Inputs: 1", "equation: set", "equation=ij->ji"), ("Inputs: 2", "equation: set")
+    probes = [
+        probe(*one, "T=tensor(float)"),
+        probe(*one, "T=tensor(int64)"),
+        *(
+            probe(*two, f"equation={equation}", f"T=tensor({element})", loads=element == "float")
+            for equation in ("ij,jk", "i,j", "ij,ij")
+            for element in ("float", "int64")
+        ),
+    ]
+
+    assert [Condition(("Inputs: 2", "T=tensor(int64)"), 1)] == find_conditions(probes, 1)
+
+
 def test_probes_do_not_depend_on_the_order_of_sets() -> None:
     """The same code always generates the same probes, so that a harvest can continue."""
     script = (
@@ -123,6 +139,23 @@ def test_optional_inputs_have_each_type() -> None:
 
     assert any({"T=tensor(float16)", "C: given"} <= features for features in described)
     assert any({"T=tensor(double)", "C: given"} <= features for features in described)
+
+
+@pytest.mark.parametrize("feature", ["onesided=0", "frame_length: given", "frame_length: dynamic", "window: dynamic"])
+def test_stft_is_probed_with_one_difference_from_a_usual_node(feature: str) -> None:
+    """Probes without a window or of another rank are refused on their own account, whatever else they vary."""
+    models = [model for _, model in probe_models.generate(defs.get_schema("STFT", 17), 17)]
+    described = [probed.describe_probe(model).features for model in models]
+
+    assert any({"signal: rank 3", "frame_step: constant", "window: given", feature} <= it for it in described)
+
+
+def test_forms_may_have_dynamic_sizes() -> None:
+    """tract accepts a mask of bool only if the size of a head is dynamic."""
+    models = [model for _, model in probe_models.generate(defs.get_schema("Attention", 23), 23)]
+    described = [probed.describe_probe(model).features for model in models]
+
+    assert any({"U=tensor(bool)", "Q: static", "V: symbolic"} <= it for it in described)
 
 
 def make_source(release: probed.EngineRelease) -> TableSource:

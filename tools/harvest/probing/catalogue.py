@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-Shape = tuple[int, ...]
+Shape = tuple[int | str, ...]
+"""Sizes; the name of a dynamic size."""
 Value = Shape | list[int] | list[float] | list[list[float]] | list[list[list[float]]] | int | float | str | None
 """Shape of a computed input, or the value of a parameter: an input that models usually store as a constant.
 
@@ -89,7 +90,9 @@ _BINARY = [
 _ANY: tuple[Shape, ...] = ((2, 3, 4, 4), (3,), (), (2, 3))
 _PAIRS: tuple[tuple[Shape, Shape], ...] = (((2, 3, 4), (2, 3, 4)), ((2, 3, 4), (4,)), ((3,), ()), ((), ()))
 _QKV: Mapping[str, Value] = {"Q": (2, 3, 4, 8), "K": (2, 3, 6, 8), "V": (2, 3, 6, 8)}
+_DYNAMIC_QKV: tuple[Mapping[str, Value], ...] = ({**_QKV, "Q": (2, 3, 4, "size")}, {**_QKV, "V": (2, 3, 6, "size")})
 _MASKS: tuple[Shape, ...] = ((4, 6), (2, 1, 4, 6), (3, 4, 6), (2, 3, 4, 6))
+_SIGNAL: Mapping[str, Value] = {"signal": (1, 32, 1), "frame_step": 8}
 _CROP: Mapping[str, Value] = {
     "X": (1, 1, 4, 4),
     "roi": [0.0, 0.0, 0.4, 0.6, 1.0, 1.0, 0.6, 0.8],
@@ -308,7 +311,9 @@ CATALOGUE: dict[str, Entry] = {
     "RandomUniform": Entry(({},), {"shape": [2, 3]}, {"dtype": (10, 11), "seed": (1.0,), "low": (0.5,)}),
     "RandomNormalLike": Entry(({"0": (2, 3)},), {}, {"dtype": (1, 10), "seed": (1.0,), "mean": (1.0,)}),
     "RandomUniformLike": Entry(({"0": (2, 3)},), {}, {"dtype": (1, 10), "seed": (1.0,), "low": (0.5,)}),
-    "EyeLike": Entry(({"0": (3, 4)},), {}, {"dtype": (1, 7), "k": (1, -1)}),
+    "EyeLike": Entry(
+        ({"0": (3, 4)}, {"0": ("rows", 4)}, {"0": ("rows", 4), "dtype": 9}), {}, {"dtype": (1, 7), "k": (1, -1)}
+    ),
     "BlackmanWindow": Entry(({"size": 8},), {}, {"periodic": (0,), "output_datatype": (11,)}),
     "HammingWindow": Entry(({"size": 8},), {}, {"periodic": (0,), "output_datatype": (11,)}),
     "HannWindow": Entry(({"size": 8},), {}, {"periodic": (0,), "output_datatype": (11,)}),
@@ -388,10 +393,21 @@ CATALOGUE: dict[str, Entry] = {
         {"dft_length": 8, "axis": 1},
     ),
     "STFT": Entry(
-        ({"signal": (1, 32, 1), "frame_step": 8}, {"signal": (1, 32), "frame_step": 8, "window": [1.0] * 16}),
+        (
+            {**_SIGNAL, "window": [1.0] * 16},
+            {**_SIGNAL, "frame_length": 16},
+            {**_SIGNAL, "frame_length": 16, "onesided": 0},
+            {**_SIGNAL, "frame_length": 16, "T2": "tensor(int32)"},
+            {**_SIGNAL, "window": [1.0] * 16, "frame_length": 16, "onesided": 0},
+            {**_SIGNAL, "signal": (1, 32, 2), "window": [1.0] * 16, "onesided": 0},
+            {**_SIGNAL, "signal": (1, 32), "window": [1.0] * 16},
+            {**_SIGNAL, "signal": (1, 32), "window": [1.0] * 16, "onesided": 0},
+            {**_SIGNAL, "signal": (1, 32), "frame_length": 16},
+            _SIGNAL,
+        ),
         {},
         {"onesided": (0,)},
-        {"window": (16,), "frame_length": 16},
+        {"window": [1.0] * 16, "frame_length": 16},
     ),
     "DepthToSpace": Entry(({"0": (1, 8, 2, 3)},), {"blocksize": 2}, {"mode": ("CRD",)}),
     "SpaceToDepth": Entry(({"0": (1, 2, 4, 6)},), {"blocksize": 2}, {"mode": ("CRD",)}),
@@ -404,6 +420,15 @@ CATALOGUE: dict[str, Entry] = {
         (
             {"0": (2, 3), "0b": (3, 4)},
             *({"0": (3, 3), "equation": equation} for equation in ("ii->i", "ij->i", "ii", "ij->ji")),
+            *(
+                {**form, "T": f"tensor({element})"}
+                for element in ("int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64")
+                for form in (
+                    {"0": (3, 3), "equation": "ij->ji"},
+                    {"0": (2, 3), "0b": (3, 4), "equation": "ij,jk"},
+                    {"0": (2, 3), "0b": (2, 3), "equation": "ij,ij->ij"},
+                )
+            ),
         ),
         {"equation": "ij,jk->ik"},
         {"equation": ("ij,jk", "...j,jk->...k")},
@@ -595,6 +620,17 @@ CATALOGUE: dict[str, Entry] = {
             *({**_QKV, "attn_mask": mask, "is_causal": 1} for mask in _MASKS),
             *({**_QKV, "attn_mask": mask, "U": "tensor(bool)", "is_causal": 1, "softcap": 2.0} for mask in _MASKS),
             *({**_QKV, "attn_mask": mask, "U": "tensor(bool)", "is_causal": 1, "outputs": 4} for mask in _MASKS),
+            *({**form, "attn_mask": mask, "U": "tensor(bool)"} for form in _DYNAMIC_QKV for mask in _MASKS),
+            *(
+                {**form, "attn_mask": mask, "U": "tensor(bool)", "is_causal": causal}
+                for form in _DYNAMIC_QKV
+                for mask, causal in ((_MASKS[0], 0), (_MASKS[0], 1), (_MASKS[-1], 1))
+            ),
+            {**_QKV, "attn_mask": (4, 6), "qk_matmul_output_mode": 0},
+            *(
+                {**_QKV, "attn_mask": (4, 6), **dict.fromkeys(("T1", "T2", "U"), f"tensor({element})")}
+                for element in ("float16", "double")
+            ),
             {**_QKV, "past_key": (2, 3, 5, 8), "past_value": (2, 3, 5, 8), "outputs": 3},
             {**_QKV, "past_key": (2, 3, 5, 8), "past_value": (2, 3, 5, 8), "attn_mask": (4, 11), "outputs": 3},
             {**_QKV, "past_key": (2, 3, 5, 8), "past_value": (2, 3, 5, 8), "attn_mask": (4, 11), "outputs": 4},

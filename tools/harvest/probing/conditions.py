@@ -86,6 +86,7 @@ def _find_isolated(probes: Sequence[Probe], refused: Sequence[int]) -> dict[str,
     """Return by feature the refused probes that differ from a loaded probe only in one input, type or attribute."""
     found: dict[str, set[int]] = defaultdict(set)
     dependent = _list_dependent_outputs(probes)
+    counted = _list_counted_attributes(probes)
     loaded = [probe.features for probe in probes if probe.loads]
     for index in refused:
         for features in loaded:
@@ -95,6 +96,8 @@ def _find_isolated(probes: Sequence[Probe], refused: Sequence[int]) -> dict[str,
                 different = {it for it in different if not it.endswith("rank unknown")}
             if any(_is_attribute(it) for it in different):
                 different = {it for it in different if _subject(it) not in dependent}
+            if counted and _list_counts(probes[index].features) != _list_counts(features):
+                different = {it for it in different if _subject(it) not in counted}
             sources = {it for it in different if it.endswith((": constant", ": dynamic", ": not constant"))}
             if sources == different and NOT_CONSTANT in probes[index].features - features:
                 found[NOT_CONSTANT].add(index)
@@ -119,6 +122,27 @@ def _list_dependent_outputs(probes: Sequence[Probe]) -> set[str]:
                 with_feature[feature].append(index)
     values = {tuple(indices) for feature, indices in with_feature.items() if _is_attribute(feature)}
     return {_subject(it) for it, indices in with_feature.items() if it.endswith(": used") and tuple(indices) in values}
+
+
+def _list_counted_attributes(probes: Sequence[Probe]) -> set[str]:
+    """Return the required attributes whose values occur only with a certain number of inputs, such as `equation`."""
+    counts: dict[str, set[frozenset[str]]] = defaultdict(set)
+    for probe in probes:
+        for value in filter(_is_attribute, probe.features):
+            counts[value].add(_list_counts(probe.features))
+    names = {_subject(value) for value in counts}
+    names = {name for name in names if all(f"{name}: set" in probe.features for probe in probes)}
+    if len(frozenset[frozenset[str]]().union(*counts.values())) < 2:
+        return set()
+    return {
+        name for name in names if all(len(found) == 1 for value, found in counts.items() if _subject(value) == name)
+    }
+
+
+def _list_counts(features: frozenset[str]) -> frozenset[str]:
+    """Return the numbers of values of variadic inputs and outputs."""
+    numbers = (it for it in features if it.endswith(" or more") or it.partition(": ")[2].isdigit())
+    return frozenset(it for it in numbers if f"{_subject(it)}: set" not in features)
 
 
 def _is_attribute(feature: str) -> bool:

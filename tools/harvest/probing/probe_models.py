@@ -330,7 +330,7 @@ def _find_value(
     return None
 
 
-def _declare(name: str, type_: str, dims: Sequence[int], how: str) -> ValueInfoProto:
+def _declare(name: str, type_: str, dims: Sequence[int | str], how: str) -> ValueInfoProto:
     element = int(TensorProto.DataType.Value(type_[7:-1].upper()))
     shape: list[int | str] | None = list(dims)
     if how == "symbolic":
@@ -341,7 +341,12 @@ def _declare(name: str, type_: str, dims: Sequence[int], how: str) -> ValueInfoP
 
 
 def _make_array(value: Value, type_: str) -> np.ndarray[Any, Any] | TensorProto | None:
-    """Return a constant: the value of a parameter, or small numbers for a shape. None if the type has no constants."""
+    """Return a constant: the value of a parameter, or small numbers for a shape of fixed sizes.
+
+    None if the type has no constants, or if a size is dynamic.
+    """
+    if isinstance(value, tuple) and any(isinstance(size, str) for size in value):
+        return None
     element = int(TensorProto.DataType.Value(type_[7:-1].upper()))
     if element == TensorProto.STRING:
         dims = value if isinstance(value, tuple) else np.shape(value)
