@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -85,7 +86,20 @@ def describe_operators(answer: SupportAnswer, *, verbose: bool) -> Page:
         has_types = any(version.fixed for operator in answer.operators for version in operator.versions)
         selection = "`--opset N` selects one" if has_types else "`--opset N` and `--type T` select one"
         advice.append(("hint", f"`-v` lists {'all opsets' if has_types else 'the types at all opsets'}; {selection}"))
+    unexplained = next(filter(None, map(_find_unexplained_type, answer.operators)), "")
+    if unexplained:
+        advice.append(("hint", f"`--type {shlex.quote(unexplained)}` shows why its support is not known"))
     return Page(sentences, tables, advice, list_notes(answer))
+
+
+def _find_unexplained_type(operator: OperatorSupport) -> str:
+    """Return a type in the tables about an operator whose support is not known for a reason that they do not show."""
+    version = _find_focus(operator)
+    shown = {span.reason for span in version.spans}
+    if version.fixed:
+        return ""
+    unknown = (it for it in version.types for span in it.spans if span.way == "unknown" and span.reason not in shown)
+    return next((f"{it.parameter}={shorten_type(it.type)}" for it in unknown), "")
 
 
 class Scope:
@@ -130,9 +144,11 @@ class Scope:
         newest = self._judge(version.spans)
         last = operator.versions[-1]
         if len(operator.versions) == 1:
-            return f"{subject}{_name_at(version)} {newest}{self._name_opset_limits(operator, version)}"
+            end = f"{self._name_opset_limits(operator, version)}{self._name_limits(version)}"
+            return f"{subject}{_name_at(version)} {newest}{end}"
         best = self._judge(operator.find_best_spans(self._releases))
         end = self._name_opset_limits(operator, version)
+        end += self._name_limits(version)
         end += f"; it is deprecated since opset {last.first_opset}" if last.deprecated else ""
         supported = [it for it in operator.versions if it.is_supported]
         if not supported:
@@ -147,6 +163,19 @@ class Scope:
         else:
             newest = f"it {newest}"
         return f"{subject} {best}; at opset {_name_opsets(version)}, {newest}{end}"
+
+    def _name_limits(self, version: VersionSupport) -> str:
+        """Return what limits the support of a version, such as `, but not with … (2025.4.0–2026.2.1)`."""
+        supported = [span for span in version.spans if span.is_supported]
+        by_reason: dict[str, list[SupportSpan]] = {}
+        for span in supported:
+            for reason in span.reason.split("; ") if span.reason else ():
+                by_reason.setdefault(reason, []).append(span)
+        parts = [
+            reason + (f" ({self.name_ranges(spans)})" if spans != supported else "")
+            for reason, spans in by_reason.items()
+        ]
+        return f", but {join_phrases(parts)}" if parts else ""
 
     def _name_opset_limits(self, operator: OperatorSupport, version: VersionSupport) -> str:
         """Return which releases do not accept all opsets of a version, such as ` (1.17.0–1.17.3: up to opset 20)`."""

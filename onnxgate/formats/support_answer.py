@@ -45,8 +45,8 @@ _CHANGE_TITLES: dict[ChangeKind, str] = {
     "changed": "changed operators",
 }
 _LEGEND = {
-    "kernel": "`kernel 13+` implements version 13 of the operator, `kernel 7-12` versions 7 to 12",
-    "schema": "`schema` is the definition of a version",
+    "kernel ": "`kernel 13+` implements version 13 of the operator, `kernel 7-12` versions 7 to 12",
+    "schema ": "`schema` is the definition of a version",
     " for ": "`A for B`: A replaces B",
     " +": "`+` and `-`: added and removed types, attributes, inputs and outputs",
     "?": "`?`: optional",

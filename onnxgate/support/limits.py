@@ -116,6 +116,17 @@ def find_interface_type_span(type_name: str, engine: str) -> tuple[str, str]:
     return find_support_span(list(releases), [type_name not in it.refused_interface_types for it in releases.values()])
 
 
+@functools.lru_cache(maxsize=256)
+def is_probed_interface_type(type_name: str, engine: str) -> bool:
+    """Return whether models with inputs or outputs of a type were loaded on an engine whose support was probed.
+
+    Source: the probes have interfaces of all types of tensors, and of 71 other types, each of which the oldest releases
+    of OpenVINO and tract refuse.
+    """
+    known = load_limit_table(engine).releases.values()
+    return type_name.startswith("tensor(") or any(type_name in it.refused_interface_types for it in known)
+
+
 def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:
     """Return whether a release with these limits reads external data in this layout; None if that was not measured."""
     if layout == "inside":

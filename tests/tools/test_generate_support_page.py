@@ -268,3 +268,15 @@ def test_data_of_an_operator_is_the_answer() -> None:
     assert {key: "".join(re.findall("[a-z]", spans)) for key, spans in actual.items()} == {
         (it.parameter, it.type): "".join(tool.WAY_CODES[span.way] for span in it.spans) for it in version.types
     }
+
+
+def test_page_states_what_limits_support() -> None:
+    """The page has the conditions of the answers, also for releases that support an operator."""
+    answers = {
+        "openvino": list(describe_operator("SequenceInsert", engine="openvino")),
+        "tract": list(describe_operator("If", engine="tract")),
+    }
+    encoded = data(tool.render_page(answers))
+
+    assert "only in a `Loop`" in encoded["reasons"]
+    assert "tract refuses many models with control flow, so that they have no prediction" in encoded["reasons"]

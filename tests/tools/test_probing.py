@@ -18,6 +18,7 @@ from harvest.probing.conditions import Condition, Probe, find_conditions
 from onnx import defs
 
 from onnxgate.project.lock.index import Release
+from onnxgate.support.limits import is_probed_interface_type
 from onnxgate.support.operators import TableSource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -240,3 +241,12 @@ def test_sequences_of_the_interface_are_refused_if_all_such_probes_are() -> None
 
     groups[described.operator, described.version].append((described, probed.LOADS))
     assert not probed._find_interface_conditions(groups)
+
+
+@pytest.mark.parametrize("engine", ["openvino", "tract"])
+def test_types_of_probed_interfaces_are_known_from_the_limits(engine: str) -> None:
+    """The limits contain only refused types; a release refuses each probed type that is not a tensor."""
+    types = {name for probe in probed.list_probes().values() for name in probe.interface if name}
+
+    assert {name for name in types if not is_probed_interface_type(name, engine)} == set()
+    assert not is_probed_interface_type("seq(tensor(float8e5m2))", engine)

@@ -25,7 +25,7 @@ class SupportSpan(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str  # exact release
     until: str  # exact release; the newest one in question if support has not ended
     way: SupportWay  # how they run the operator; "none": they refuse the model
-    reason: str = ""  # why the releases refuse the operator, why this is unknown, or when they remove the node
+    reason: str = ""  # why the releases refuse the operator, why this is unknown, or what limits their support
 
     @property
     def is_supported(self) -> bool:

@@ -25,11 +25,12 @@ from onnxgate.support.answers.operator_answers import (
     TypeSupport,
     VersionSupport,
 )
-from onnxgate.support.answers.release_answers import MinimalNodes, ReleaseAnswer, find_best, match_nodes
-from onnxgate.support.limits import Limits, get_limits
+from onnxgate.support.answers.release_answers import MinimalNodes, ReleaseAnswer, find_best, limit_answer, match_nodes
+from onnxgate.support.limits import Limits, get_limits, is_probed_interface_type
 from onnxgate.support.matching.function_bodies import has_function_body
 from onnxgate.support.matching.kernels import CPU_PROVIDER
 from onnxgate.support.matching.onnxruntime.float16_casts import FIRST_CAST_OPSET
+from onnxgate.support.matching.operations import Operation
 from onnxgate.support.operators import (
     Implementation,
     Operator,
@@ -277,10 +278,8 @@ class _OperatorQuery:
         `refusals` are the reasons for which releases do not accept the opset, and `earlier` the answers at an earlier
         opset of the same version: a kernel implements all opsets of a version.
         """
-        nodes: dict[
-            Operator | None, MinimalNodes | ReleaseAnswer
-        ] = {}  # most releases have the same operator as others
-        matched: dict[Operator | None, ReleaseAnswer] = {}  # answers that all releases with an operator share
+        nodes: dict[Operator | None, MinimalNodes | ReleaseAnswer] = {}  # most releases have an operator in common
+        matched: dict[tuple[Operator | None, tuple[Operation, ...]], ReleaseAnswer] = {}
         answers = []
         for index, operator in enumerate(self._operators):
             before = earlier[index]
@@ -296,14 +295,22 @@ class _OperatorQuery:
             if isinstance(shared, ReleaseAnswer):
                 answers.append(shared)
                 continue
-            answer = matched.get(operator)
+            restriction = self._restrict_interface(index, query.types.values())
+            if self._is_probed and not restriction:  # types that the question does not fix matter, too
+                found = [self._restrict_interface(index, (*it.inputs, *it.outputs)) for it in shared.operations]
+                free = tuple(it for it, words in zip(shared.operations, found, strict=True) if not words)
+                restriction = "" if free else found[0]
+                shared = shared._replace(operations=free or shared.operations)
+            key = operator, shared.operations
+            answer = matched.get(key)
             if answer is None:
                 answer, is_shared = match_nodes(self._implementations[index], shared)
                 if is_shared:
-                    matched[operator] = answer
+                    matched[key] = answer
             if answer.way in SUPPORTED_WAYS:
-                condition = shared.condition or self._restrict_interface(index, query.types.values())
-                answer = ReleaseAnswer("unknown", condition) if condition else answer
+                condition = shared.condition or restriction
+                limited = limit_answer(answer, self._implementations[index], self._name)
+                answer = ReleaseAnswer("unknown", condition) if condition else limited
             answers.append(answer)
         return answers
 
@@ -336,11 +343,15 @@ class _OperatorQuery:
             return ReleaseAnswer("none", f"{name} cannot have these types together")
         return MinimalNodes(schema, operations, condition)
 
-    def _restrict_interface(self, index: int, types: Iterable[str]) -> str:
-        """Return the condition on which a release accepts types that models must not have as inputs or outputs."""
-        limits = self._limits[index]
-        refused = [it for it in types if limits is not None and it in limits.refused_interface_types]
-        return f"only if no input or output of the model is a `{refused[0]}`" if refused else ""
+    def _restrict_interface(self, index: int, types: Iterable[str | None]) -> str:
+        """Return the condition on which a release accepts types that inputs and outputs of models may not have."""
+        limits, release = self._limits[index], self._implementations[index]
+        for value_type in types:
+            if limits is not None and value_type in limits.refused_interface_types:
+                return f"only if no input or output of the model is a `{value_type}`"
+            if value_type and release.is_probed and not is_probed_interface_type(value_type, release.engine):
+                return f"models with a `{value_type}` as input or output were not probed"
+        return ""
 
 
 def _find_operator(release: Implementation, domain: str, name: str) -> Operator | None:

@@ -6,25 +6,43 @@ of the operator, and `7-12` a kernel for versions 7 to 12. The kernel or number 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.support.answers.conditions import (
+    find_absent_names,
+    list_refused_uses,
+    word_refusal,
+    word_requirement,
+)
 from onnxgate.support.answers.operator_answers import ChangeKind, OperatorChange
 from onnxgate.support.answers.type_names import shorten_type
 from onnxgate.support.matching.probed.node_matching import NOT_CONSTANT
-from onnxgate.support.operators import FormalParameter, Implementation, Kernel, Operator, Schema, find_newest_schema
+from onnxgate.support.operators import (
+    Condition,
+    FormalParameter,
+    Implementation,
+    Kernel,
+    Operator,
+    Schema,
+    find_newest_schema,
+)
 
 Types = dict[str, frozenset[str]]  # constraint -> types
 Versions = tuple[int, int]
+_NAME = re.compile(r"\w+")
+"""Pattern of the name of an attribute, an input or an output, with which a feature begins."""
 
 
 def list_operators_by_label(release: Implementation) -> dict[str, Operator]:
     """Return the operators of a release by label, such as `Gelu` or `com.microsoft.Gelu`.
 
-    Of a probed engine, these are the operators that it supports, and their kernels have all types that it accepts.
+    Of a probed engine, these are the operators that it supports. Their kernels have all types that it accepts, and
+    their conditions contain what it refuses because of other nodes.
     """
     operators = {
         name if domain == DEFAULT_DOMAIN else f"{domain}.{name}": operator
@@ -34,25 +52,33 @@ def list_operators_by_label(release: Implementation) -> dict[str, Operator]:
     }
     if not release.is_probed:
         return operators
-    return {label: _add_unrestricted_types(operator) for label, operator in operators.items() if operator.kernels}
+    return {label: _normalize(operator, release) for label, operator in operators.items() if operator.kernels}
 
 
-def _add_unrestricted_types(operator: Operator) -> Operator:
-    """Return an operator of a probed engine with the types of all parameters; tables contain only restricted ones.
+def _normalize(operator: Operator, release: Implementation) -> Operator:
+    """Return an operator of a probed engine so that it can be compared with that of another release.
 
-    Types that are refused unless all inputs are constant do not count.
+    Its kernels have the types of all parameters; tables contain only restricted ones. Types that are refused unless all
+    inputs are constant do not count. Conditions do not contain that feature, and what kernels contain: refused types.
     """
+    uses = list_refused_uses(operator.name, release)
     kernels = []
+    conditions = []
     for kernel in operator.kernels:
         schema = find_newest_schema(operator.domain, operator.name, kernel.start)
         types = {**(schema.constraints if schema is not None else {}), **kernel.constraints}
+        conditions += [Condition(kernel.start, frozenset({use})) for use in uses]
         for condition in operator.conditions:
-            feature, *others = condition.features - {NOT_CONSTANT} or [""]
-            name, _, value_type = feature.partition("=")
-            if condition.start == kernel.start and name in types and not others:
+            if condition.start != kernel.start:
+                continue
+            features = condition.features - {NOT_CONSTANT}
+            name, _, value_type = min(features, default="").partition("=")
+            if len(features) == 1 and name in types:
                 types[name] -= {value_type}
+            else:
+                conditions.append(replace(condition, features=features))
         kernels.append(replace(kernel, constraints=types))
-    return replace(operator, kernels=tuple(kernels))
+    return replace(operator, kernels=tuple(kernels), conditions=tuple(conditions))
 
 
 def list_changes(
@@ -77,7 +103,7 @@ def _describe_changes(older: Operator | None, newer: Operator | None, noun: str)
     kernels = _compare_kernels(older.kernels if older else (), newer.kernels if newer else (), noun)
     details = tuple(filter(None, (*schemas, *kernels)))
     combinations = "" if details else _describe_combinations(older, newer)
-    return (combinations,) if combinations else details
+    return (*((combinations,) if combinations else details), *_compare_conditions(older, newer, noun))
 
 
 def _describe_combinations(older: Operator | None, newer: Operator | None) -> str:
@@ -126,6 +152,62 @@ def _compare_kernels(older: Iterable[Kernel], newer: Iterable[Kernel], noun: str
         yield _label_list(f"no {noun}", map(_name_range, removed))
     common = sorted(old.keys() & new.keys())
     yield from _label_differences(noun, {_name_range(it): _compare_types(old[it], new[it]) for it in common})
+
+
+def _compare_conditions(older: Operator | None, newer: Operator | None, noun: str) -> Iterator[str]:
+    """Yield conditions that appeared or disappeared, such as `support of version 16, 18 also with `mode` = `cubic``.
+
+    Of versions that the older release does not support, only what the newer one requires of all nodes.
+    """
+    versions: dict[tuple[str, str], list[int]] = defaultdict(list)  # form and words of a condition -> versions
+    for start in sorted({kernel.start for kernel in newer.kernels} if newer else ()):
+        is_known = older is not None and any(kernel.start == start for kernel in older.kernels)
+        old, new = (_list_conditions(it, start) for it in (older, newer))
+        for condition in _exclude_covered(new, old):
+            required = word_requirement(condition)
+            if required or is_known:
+                key = (f"{noun} {{}} {required}", "") if required else (f"no {noun} {{}} ", word_refusal(condition))
+                versions[key].append(start)
+        for condition in _exclude_covered(old, new) if is_known else ():
+            rest = [word_refusal(it - condition) for it in new if condition <= _add_implied(it)]
+            words = f"{noun} {{}} also {word_refusal(condition)}, except {_join_alternatives(rest)}"
+            versions[(words, "") if rest else (f"{noun} {{}} also ", word_refusal(condition))].append(start)
+    joined: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for (form, words), starts in versions.items():
+        joined[form, ", ".join(map(str, starts))].append(words)
+    for (form, names), listed in joined.items():
+        yield shorten_type(form.replace("{}", names) + _join_alternatives(listed))
+
+
+def _list_conditions(operator: Operator | None, start: int) -> list[frozenset[str]]:
+    conditions = operator.conditions if operator else ()
+    return sorted({condition.features for condition in conditions if condition.start == start}, key=sorted)
+
+
+def _exclude_covered(conditions: Iterable[frozenset[str]], others: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """Return the conditions on nodes that no other condition covers, without those that follow from one of them."""
+    found = [it for it in conditions if not any(other <= _add_implied(it) for other in others)]
+    return [it for it in found if not any(other < it for other in found)]
+
+
+def _add_implied(features: frozenset[str]) -> frozenset[str]:
+    """Return features with those that follow from them: an attribute with a value is set, a constant input is given."""
+    names = {name[0] for it in features if not find_absent_names(it) and (name := _NAME.match(it))}
+    return features.union(*((f"{name}: set", f"{name}: given") for name in names))
+
+
+def _join_alternatives(refusals: Iterable[str]) -> str:
+    """Return refusals in words; values of the same attribute are joined: `with `mode` = `cubic` or `linear``."""
+    values: dict[str, list[str]] = defaultdict(list)
+    for words in refusals:
+        name, separator, value = words.partition(" = ")
+        is_single = separator and not re.search(r" and |, ", value)
+        values[name + separator if is_single else words] += [value] if is_single else []
+    return _join_words([name + _join_words(listed) for name, listed in values.items()])
+
+
+def _join_words(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 def _describe_new_types(versions: Versions, old: Mapping[Versions, Types], new: Mapping[Versions, Types]) -> str:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
-from onnxgate.support.limits import Limits, accepts_ir_version
+from onnxgate.support.limits import Limits, accepts_ir_version, is_probed_interface_type
 from onnxgate.support.matching.function_bodies import expand_function
 from onnxgate.support.matching.node_checks import find_constrained_type, find_schema_violation
 from onnxgate.support.matching.onnxruntime.float16_casts import (
@@ -321,8 +321,20 @@ def predict(
         ),
         found=tuple(problems),
         refused_interface=tuple(value for value in prepared.interface if value.type in limits.refused_interface_types),
-        unknown_reason=find_unknown_reason(prepared, implementation) if implementation is not None else "",
+        unknown_reason=_find_unknown_reason(prepared, implementation),
     )
+
+
+def _find_unknown_reason(prepared: TypedModel, implementation: Implementation | None) -> str:
+    """Return why a release may refuse a model of which it accepts each node; "" if there is no such reason."""
+    if implementation is None:
+        return ""
+    for value in prepared.interface if implementation.is_probed else ():
+        if value.type and not is_probed_interface_type(value.type, implementation.engine):
+            return (
+                f"{value.kind} `{value.name}` is a `{value.type}`, and models with such {value.kind}s were not probed"
+            )
+    return find_unknown_reason(prepared, implementation)
 
 
 def _make_problem(node: TypedNode, result: SupportGap | str) -> NodeProblem:

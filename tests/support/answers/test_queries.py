@@ -303,6 +303,8 @@ def test_engines_that_convert_operators_have_no_kernels() -> None:
         ("tract", "Squeeze", 11, "", "only with `axes`"),
         ("tract", "BlackmanWindow", 17, "", "only if all inputs are constant"),
         ("tract", "MatMul", 9, "tensor(int64)", "only if all inputs are constant"),
+        ("tract", "STFT", 17, "", "only with `window` or `frame_length`"),
+        ("openvino", "QuantizeLinear", 13, "", "only with `y_zero_point`"),
     ],
 )
 def test_conditions_on_which_probed_engines_accept_a_node(
@@ -314,6 +316,84 @@ def test_conditions_on_which_probed_engines_accept_a_node(
     first = operator.versions[0].spans[0]
 
     assert (first.way, first.reason) == (("converted", "") if reason is None else ("unknown", reason))
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "way", "reason"),
+    [
+        ("SequenceInsert", "2026.2.1", "unknown", "only in a `Loop`"),
+        ("SequenceInsert", "2026.3.0", "converted", "not with `position` that is not constant"),
+        ("SequenceErase", "2026.3.0", "converted", "not with `position` that is not constant"),
+        (
+            "SequenceAt",
+            "2026.2.1",
+            "converted",
+            "not with `position` that is not constant and not with a sequence from other operators than "
+            "`SequenceConstruct` and `SplitToSequence`",
+        ),
+        ("SequenceAt", "2026.3.0", "converted", ""),
+        (
+            "ConcatFromSequence",
+            "2026.4.1",
+            "converted",
+            "not with a sequence from `If`, `Identity` or a surrounding graph",
+        ),
+    ],
+)
+def test_what_openvino_refuses_of_sequences_is_stated(name: str, release: str, way: str, reason: str) -> None:
+    """Probes of single nodes do not show that OpenVINO replaces only some patterns of nodes with sequences.
+
+    Source: the rule for predictions, in `matching/probed/openvino_sequences`.
+    """
+    (operator,) = describe_operator(name, engine="openvino", releases=[release])
+
+    assert operator.versions[-1].spans == (SupportSpan(release, release, way, reason),)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "reason"),
+    [
+        ("If", "0.23.9", "tract refuses many models with control flow, so that they have no prediction"),
+        (
+            "NonZero",
+            "0.23.9",
+            "tract refuses many models whose sizes it must derive from others, so that they have no prediction",
+        ),
+        (
+            "Range",
+            "0.22.4",
+            "not with inputs that mix sizes and other integers; with inputs of variable size, tract refuses many "
+            "models whose sizes it must derive from others, so that they have no prediction",
+        ),
+        ("Relu", "0.23.9", ""),
+    ],
+)
+def test_models_that_tract_often_refuses_are_named(name: str, release: str, reason: str) -> None:
+    """A user who learns that tract supports `If` expects that models with it load; they have no prediction."""
+    (operator,) = describe_operator(name, domain="ai.onnx", engine="tract", releases=[release])
+
+    assert operator.versions[-1].spans == (SupportSpan(release, release, "converted", reason),)
+
+
+@pytest.mark.parametrize("value_type", ["seq(tensor(float))", "seq(tensor(float8e5m2))", "optional(tensor(int4))"])
+def test_types_without_a_probe_are_not_known(value_type: str) -> None:
+    """tract refuses inputs that are sequences; a type whose probes are missing is not one that it accepts.
+
+    Source: models with such inputs, all refused by 0.21.8 and 0.23.9.
+    """
+    (operator,) = describe_operator("If", engine="tract", opset=25, types={"V": value_type})
+
+    assert {span.way for span in operator.versions[0].spans} == {"unknown"}
+
+
+def test_types_of_other_parameters_must_be_known() -> None:
+    """tract has no sequences, so that it does not support an operator on them because the position may be int64.
+
+    Source: models with SequenceConstruct, all refused by 0.22.4 to 0.23.9.
+    """
+    (operator,) = describe_operator("SequenceInsert", engine="tract", types={"I": "tensor(int64)"})
+
+    assert {span.way for span in operator.versions[0].spans} == {"unknown"}
 
 
 def test_releases_without_the_newest_version_use_an_older_one() -> None:

@@ -106,13 +106,25 @@ def test_changes_are_described(
 @pytest.mark.parametrize(
     ("engine", "older", "newer", "label", "expected"),
     [
-        ("openvino", "2025.0.0", "2025.4.1", "CenterCropPad", ("support of version 18 with Tind +int32",)),
+        (
+            "openvino",
+            "2025.0.0",
+            "2025.4.1",
+            "CenterCropPad",
+            (
+                "support of version 18 with Tind +int32",
+                "support of version 18 also with other values than `0` or `1` in `axes`",
+            ),
+        ),
         (
             "openvino",
             "2025.0.0",
             "2025.4.1",
             "DequantizeLinear",
-            ("support of version 19, 21, 23, 24, 25, 28 with T2 +bfloat16 +float16",),
+            (
+                "support of version 19, 21, 23, 24, 25, 28 with T2 +bfloat16 +float16",
+                "support of version 21, 23, 24, 25, 28 also with `block_size` = `2`",
+            ),
         ),
         ("tract", "0.22.4", "0.23.0", "GRU", ("support of version 3, 7, 14, 22 with T +double +float16",)),
         ("tract", "0.23.9", "0.22.4", "GRU", ("support of version 3, 7, 14, 22 with T -double -float16",)),
@@ -150,3 +162,72 @@ def test_operators_without_support_do_not_exist() -> None:
     assert older.operator("ai.onnx", "Gelu") is not None
     expected = OperatorChange("added", ("Gelu",), ("support of version 20 (T +double +float +float16)",))
     assert expected in changes
+
+
+@pytest.mark.parametrize(
+    ("engine", "older", "newer", "label", "expected"),
+    [
+        ("openvino", "2026.2.1", "2026.3.0", "SequenceInsert", "support of version 11 also outside of `Loop`"),
+        ("openvino", "2026.3.0", "2026.2.1", "SequenceInsert", "support of version 11 only in a `Loop`"),
+        (
+            "openvino",
+            "2026.2.1",
+            "2026.3.0",
+            "ScatterND",
+            "support of version 16, 18 also with `reduction` = `add`, `max`, `min` or `mul`",
+        ),
+        (
+            "openvino",
+            "2026.3.0",
+            "2026.2.1",
+            "ScatterND",
+            "no support of version 16, 18 with `reduction` = `add`, `max`, `min` or `mul`",
+        ),
+        (
+            "openvino",
+            "2026.0.0",
+            "2026.4.1",
+            "com.microsoft.QLinearSoftmax",
+            "support of version 1 also without `x_zero_point`",
+        ),
+        (
+            "tract",
+            "0.22.4",
+            "0.23.0",
+            "Pad",
+            "support of version 18, 19, 21, 23, 24, 25 also with `axes`, except with `axes` that is not constant",
+        ),
+        (
+            "tract",
+            "0.22.4",
+            "0.23.0",
+            "Range",
+            "support of version 11, 27 also with inputs that mix sizes and other integers",
+        ),
+    ],
+)
+def test_conditions_that_change(engine: str, older: str, newer: str, label: str, expected: str) -> None:
+    """What a release refuses or accepts of an operator that both support can decide about an upgrade.
+
+    Source: models with SequenceInsert, ScatterND and Range, loaded on these releases.
+    """
+    before, after = (
+        list_operators_by_label(it) for release in (older, newer) if (it := get_implementation(release, engine))
+    )
+    changes = list_changes({label: before[label]}, {label: after[label]}, noun="support of version")
+
+    assert (OperatorChange("changed", (label,), (expected,)),) == changes
+
+
+def test_a_new_operator_names_only_what_all_its_nodes_require() -> None:
+    """A list of all conditions of all new operators would hide the operators."""
+    added = {}
+    for engine, older, newer in (("openvino", "2025.1.0", "2025.2.0"), ("tract", "0.22.4", "0.23.0")):
+        before, after = (
+            list_operators_by_label(it) for release in (older, newer) if (it := get_implementation(release, engine))
+        )
+        changes = list_changes(before, after, noun="support of version")
+        added |= {it.operators[0]: it.details[1:] for it in changes if it.kind == "added"}
+
+    assert added["com.microsoft.QLinearSoftmax"] == ("support of version 1 only with `x_zero_point`",)
+    assert added["Attention"] == ()

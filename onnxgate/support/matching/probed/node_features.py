@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from onnxgate.core.text import join_phrases
 from onnxgate.model.reading.view import iter_subgraphs
 from onnxgate.model.subgraphs.reduced_models import iter_captured_names
 from onnxgate.support.matching.operations import Attribute, Operation, TypedNode
@@ -41,6 +42,14 @@ def describe_operation(operation: Operation, schema: Schema) -> Iterator[str]:
     yield from _describe_types(operation.inputs, operation.outputs, schema)
     for name in schema.attributes:
         yield from _describe_attribute(name, attributes.get(name))
+
+
+def describe_given_inputs(operation: Operation, schema: Schema) -> Iterator[str]:
+    """Yield which inputs a node has, and which it omits."""
+    for index, formal in enumerate(schema.inputs):
+        if formal.option not in (VARIADIC, MIXED):
+            is_omitted = index >= len(operation.inputs) or operation.inputs[index] is None
+            yield f"{formal.name}: {'omitted' if is_omitted else 'given'}"
 
 
 def _describe_types(inputs: Sequence[str | None], outputs: Sequence[str | None], schema: Schema) -> Iterator[str]:
@@ -230,3 +239,11 @@ def word_feature(feature: str) -> str:
     if kind.isdigit():
         return f"`{name}` of length {state}"
     return _STATE_PHRASES.get(state, "{}").format(f"`{name}`")
+
+
+def word_features(features: Iterable[str]) -> str:
+    """Return features in words, such as "`mode` = `cubic` and no `axes`", without those that follow from others."""
+    ordered = sorted(features)
+    valued = {feature.partition("=")[0] for feature in ordered if "=" in feature}
+    words = [word_feature(feature) for feature in ordered if feature.partition(": ")[0] not in valued]
+    return join_phrases(sorted(words, key=lambda text: text.startswith("no ")))

@@ -14,7 +14,13 @@ from collections.abc import Iterable
 from onnxgate.core.text import join_phrases, join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.matching.operations import Operation, SupportGap, TypedNode
-from onnxgate.support.matching.probed.node_features import describe_node, describe_operation, word_feature
+from onnxgate.support.matching.probed.node_features import (
+    describe_given_inputs,
+    describe_node,
+    describe_operation,
+    word_feature,
+    word_features,
+)
 from onnxgate.support.matching.probed.tract_dynamic_sizes import find_dynamic_size
 from onnxgate.support.operators import Implementation, Operator, Schema, find_newest_schema
 
@@ -58,6 +64,8 @@ def match_probed_operation(operation: Operation, implementation: Implementation)
     """Return why a release does not implement an operation with an input that is not constant, of whatever shape."""
     schema = _find_schema(operation)
     features = frozenset(describe_operation(operation, schema)) if schema is not None else frozenset[str]()
+    if schema is not None:
+        features |= set(describe_given_inputs(operation, schema))
     if any(operation.inputs):
         features |= {NOT_CONSTANT}
     return _match(operation, schema, features, implementation)
@@ -130,11 +138,7 @@ def _explain(name: str, features: frozenset[str], operator: Operator) -> Support
         versions = sorted({str(kernel.start) for kernel in operator.kernels}, key=int)
         detail = f"implements versions {', '.join(versions)}" if versions else ""
         return SupportGap("unknown-operator", f"`{name}` is not implemented", detail)
-    ordered = sorted(features)
     # A node whose inputs are all constant is computed when the model is loaded, so almost all nodes have this feature.
-    valued = {feature.partition("=")[0] for feature in ordered if "=" in feature}
-    named = [it for it in ordered if it != NOT_CONSTANT and it.partition(": ")[0] not in valued]
-    words = [word_feature(feature) for feature in named]
-    with_features = f" with {join_phrases(sorted(words, key=lambda text: text.startswith('no ')))}"
-    problem = f"`{name}` is refused{with_features if words else ' unless all inputs are constant'}"
-    return SupportGap("attribute-unsupported", problem, about=" ".join(ordered))
+    words = word_features(features - {NOT_CONSTANT})
+    problem = f"`{name}` is refused{f' with {words}' if words else ' unless all inputs are constant'}"
+    return SupportGap("attribute-unsupported", problem, about=" ".join(sorted(features)))

@@ -30,6 +30,9 @@ _LAST_WITH_TYPED_RANGE = "0.22.4"
 
 Source: 118 static models of the backend tests that contain Range, loaded on 0.22.4.
 """
+_CONTROL_FLOW_REFUSED = "tract refuses many models with control flow"
+_DERIVED_SIZES_REFUSED = "tract refuses many models whose sizes it must derive from others"
+_MIXED_INPUTS = "inputs that mix sizes and other integers"
 
 
 def find_unknown_reason(model: TypedModel, implementation: Implementation) -> str:
@@ -44,18 +47,32 @@ def find_unknown_reason(model: TypedModel, implementation: Implementation) -> st
     if len([node for node in model.nodes if node.operation.name != "Constant"]) == 1:
         return ""  # the table describes single nodes
     if used := operators & CONTROL_FLOW:
-        return f"the model contains `{min(used)}`, and tract refuses many models with control flow"
+        return f"the model contains `{min(used)}`, and {_CONTROL_FLOW_REFUSED}"
     sizes = [{dim.dim_param for dim in shape.dim if not _is_number(dim)} for shape in shapes.values()]
     if used := operators & (COUNTING_OPERATORS | (SHAPE_OPERATORS if any(sizes) else frozenset())):
-        return f"sizes depend on `{min(used)}`, and tract refuses many models whose sizes it must derive from others"
+        return f"sizes depend on `{min(used)}`, and {_DERIVED_SIZES_REFUSED}"
     if any(one - other and other - one for one in sizes for other in sizes):
         return "the names of sizes differ between inputs, which tract refuses if such sizes must be equal"
-    if "Range" in operators and is_release_within(implementation.release, "", _LAST_WITH_TYPED_RANGE):
-        last = _LAST_WITH_TYPED_RANGE
-        return (
-            f"the model contains `Range`, which tract up to {last} refuses if its inputs mix sizes and other integers"
-        )
+    if "Range" in operators and list_refused_uses("Range", implementation.release):
+        return f"the model contains `Range`, which tract up to {_LAST_WITH_TYPED_RANGE} refuses with {_MIXED_INPUTS}"
     return ""
+
+
+def describe_refused_models(name: str) -> str:
+    """Return which models with an operator tract often refuses although it accepts each node; "" if there are none."""
+    if name in CONTROL_FLOW:
+        return f"{_CONTROL_FLOW_REFUSED}, so that they have no prediction"
+    if name in COUNTING_OPERATORS:
+        return f"{_DERIVED_SIZES_REFUSED}, so that they have no prediction"
+    if name in SHAPE_OPERATORS:
+        return f"with inputs of variable size, {_DERIVED_SIZES_REFUSED}, so that they have no prediction"
+    return ""
+
+
+def list_refused_uses(name: str, release: str) -> tuple[str, ...]:
+    """Return the uses of an operator that a release refuses although its table does not show it."""
+    is_refused = name == "Range" and is_release_within(release, "", _LAST_WITH_TYPED_RANGE)
+    return (f"with {_MIXED_INPUTS}",) if is_refused else ()
 
 
 def _iterate_input_shapes(model: TypedModel) -> Iterator[tuple[str, TensorShapeProto]]:

@@ -96,3 +96,17 @@ def test_models_of_other_engines_have_predictions() -> None:
         "loads",
         "loads",
     ]
+
+
+@pytest.mark.parametrize("engine", ["openvino", "tract"])
+def test_interfaces_that_were_not_probed_have_no_prediction(engine: str) -> None:
+    """A sequence of a rare type is not one that a release accepts because no probe has it.
+
+    Source: a model with such an input is refused by tract 0.21.8 and 0.23.9 and by OpenVINO 2024.5.0, not by 2026.4.1.
+    """
+    release = {"openvino": "2026.4.1", "tract": "0.23.9"}[engine]
+    text = "g (seq(float8e5m2[2]) x, float[2] z) => (float[2] y) { y = Relu (z) }"
+
+    assert predict_on(text, engine, release).unknown_reason == (
+        "input `x` is a `seq(tensor(float8e5m2))`, and models with such inputs were not probed"
+    )
