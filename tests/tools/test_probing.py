@@ -250,3 +250,32 @@ def test_types_of_probed_interfaces_are_known_from_the_limits(engine: str) -> No
 
     assert {name for name in types if not is_probed_interface_type(name, engine)} == set()
     assert not is_probed_interface_type("seq(tensor(float8e5m2))", engine)
+
+
+def test_operators_that_a_release_reports_as_missing_are_missing_in_all_versions() -> None:
+    """A probe of another version may be refused before the release finds that it does not implement the operator."""
+    loop = next(it for it in probed.list_probes().values() if it.operator[1] == "Loop")
+    groups = {(loop.operator, 11): [(loop, probed.MISSING)], (loop.operator, 23): [(loop, probed.REFUSED)]}
+
+    assert {loop.operator} == probed._find_missing_operators(groups)
+
+    groups[loop.operator, 23].append((loop, probed.LOADS))
+    assert not probed._find_missing_operators(groups)
+
+
+def test_sequences_of_control_flow_are_not_refused_because_few_probes_are() -> None:
+    """OpenVINO 2026.4.1 loads an If whose output is a sequence, although all probes of If with one fail."""
+    described = next(it for it in probed.list_probes().values() if it.operator[1] == "SplitToSequence")
+    control_flow = described._replace(operator=("ai.onnx", "If"))
+    groups = {(control_flow.operator, 16): [(control_flow, probed.REFUSED)] * probed.MIN_PROBES}
+
+    assert not probed._find_interface_conditions(groups)
+
+
+def test_each_type_of_sequence_and_optional_value_is_an_input_and_an_output() -> None:
+    """The limits of a release contain the types that it refuses in all probes, so each type needs a simple one."""
+    probes = [it for it in probed.list_probes().values() if it.operator[1] == "Identity"]
+    schema = defs.get_schema("Identity", defs.onnx_opset_version())
+    types = {name for it in schema.type_constraints for name in it.allowed_type_strs if not name.startswith("tensor(")}
+
+    assert types <= {name for it in probes for name in it.interface}

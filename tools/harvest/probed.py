@@ -264,6 +264,7 @@ def _derive_table(record: Record, results: Iterable[tuple[_ProbeModel, int]]) ->
         groups[probe.operator, probe.version].append((probe, result))
     rows = harvest.TableBuilder()
     interface = _find_interface_conditions(groups)
+    missing = _find_missing_operators(groups)
     for (operator, version), probed in groups.items():
         if any(result == LOADS for _, result in probed):
             found = _find_conditions(tuple(probed))
@@ -272,7 +273,7 @@ def _derive_table(record: Record, results: Iterable[tuple[_ProbeModel, int]]) ->
             for condition in found:
                 if not _is_type(condition):
                     rows.add(operator, ConditionRow(version, condition.features, 1))
-        elif _is_never_loaded(operator, probed):
+        elif operator in missing or _is_never_loaded(operator, probed):
             rows.add(operator, ConditionRow(version, (), 1))
         else:
             rows.add(operator, KernelRow(version, version, PROVIDER, (), 1))
@@ -282,23 +283,32 @@ def _derive_table(record: Record, results: Iterable[tuple[_ProbeModel, int]]) ->
     return rows.table(record.engine, PLATFORM, (record.source,))
 
 
+def _find_missing_operators(
+    groups: Mapping[tuple[tuple[str, str], int], Sequence[tuple[_ProbeModel, int]]],
+) -> set[tuple[str, str]]:
+    """Return the operators of which no version is loaded, and at least one is reported as not implemented."""
+    results: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for (operator, _), probed in groups.items():
+        results[operator].update(result for _, result in probed)
+    return {operator for operator, found in results.items() if MISSING in found and LOADS not in found}
+
+
 def _find_interface_conditions(
     groups: Mapping[tuple[tuple[str, str], int], Sequence[tuple[_ProbeModel, int]]],
 ) -> Mapping[tuple[str, str], set[str]]:
     """Return by operator that its sequences cannot be inputs or outputs of the model, if all such probes are refused.
 
-    A subgraph may convert a sequence that the model passes to the node, unlike the other operators.
+    Control flow is excluded: its subgraphs may convert the sequences, and few of them are probed.
     """
     loads: dict[tuple[tuple[str, str], str], list[bool]] = defaultdict(list)
     for (operator, _), probed in groups.items():
         for probe, result in probed:
             for feature in probe.features:
-                is_input = feature.endswith(node_features.MODEL_INPUT) and operator[1] not in CONTROL_FLOW
-                if is_input or feature.endswith(node_features.MODEL_OUTPUT):
+                if feature.endswith((node_features.MODEL_INPUT, node_features.MODEL_OUTPUT)):
                     loads[operator, feature].append(result == LOADS)
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for (operator, feature), results in loads.items():
-        if len(results) >= MIN_PROBES and not any(results):
+        if len(results) >= MIN_PROBES and not any(results) and operator[1] not in CONTROL_FLOW:
             found[operator].add(feature)
     return found
 

@@ -379,7 +379,8 @@ def list_versions(minimum: int = 1) -> list[tuple[Any, int]]:
 def generate_others(seed: int = 0) -> Iterator[tuple[str, ModelProto]]:
     """Yield models of operators that are not in the catalogue, with inputs of unknown shape.
 
-    Their schemas are those of the newest known release of ONNX Runtime, which also has operators of other domains.
+    Their schemas are those of the newest known release of ONNX Runtime, which also has operators of other domains. The
+    newest Identity has all types, so that each type of sequence and optional value is the input and output of a model.
     """
     newest = list_known_releases()[-1]
     implementation = get_implementation(newest)
@@ -400,7 +401,9 @@ def generate_others(seed: int = 0) -> Iterator[tuple[str, ModelProto]]:
             cases = [case for case in cases if not all(type_.startswith("tensor(") for _, type_ in case.binding)]
         rng = random.Random(f"{schema.domain} {schema.name} {schema.since} {seed}")
         usual = [case for case in cases if case.binding == cases[0].binding]
-        more = rng.sample(cases, min(len(cases), _MAX_OTHERS)) if schema.domain == "ai.onnx" else []
+        is_newest_identity = schema.name == "Identity" and last == implementation.newest_opsets["ai.onnx"]
+        count = 0 if schema.domain != "ai.onnx" else len(cases) if is_newest_identity else _MAX_OTHERS
+        more = rng.sample(cases, min(len(cases), count))
         chosen = {case.name: case for case in (*usual, *more)}
         for case in chosen.values():
             model = schema_fuzz.model(case, implementation.newest_opsets["ai.onnx"])

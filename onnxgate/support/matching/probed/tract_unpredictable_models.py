@@ -25,10 +25,11 @@ COUNTING_OPERATORS = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Uni
 SHAPE_OPERATORS = frozenset({"ConstantOfShape", "Expand", "Range", "Resize", "Shape", "Size", "Tile", "Upsample"})
 """Operators that compute with sizes, or whose output sizes are inputs or multiples of other sizes."""
 _UNNAMED = ("", "?")
-_LAST_WITH_TYPED_RANGE = "0.22.4"
-"""Last release that refuses Range if its inputs mix sizes, which have a type of their own, with other integers.
+_WITH_TYPED_RANGE = ("0.21.9", "0.22.4")
+"""First and last release that refuse Range if its inputs mix sizes, which have a type of their own, with constants.
 
-Source: 118 static models of the backend tests that contain Range, loaded on 0.22.4.
+Source: 118 static models of the backend tests that contain Range, loaded on 0.22.4; 12 models on 0.21.8, eight releases
+from 0.21.9 to 0.22.4, and five from 0.23.0 to 0.23.9. 0.23.0 to 0.23.8 refuse to mix sizes with inputs of the model.
 """
 _CONTROL_FLOW_REFUSED = "tract refuses many models with control flow"
 _DERIVED_SIZES_REFUSED = "tract refuses many models whose sizes it must derive from others"
@@ -54,7 +55,8 @@ def find_unknown_reason(model: TypedModel, implementation: Implementation) -> st
     if any(one - other and other - one for one in sizes for other in sizes):
         return "the names of sizes differ between inputs, which tract refuses if such sizes must be equal"
     if "Range" in operators and list_refused_uses("Range", implementation.release):
-        return f"the model contains `Range`, which tract up to {_LAST_WITH_TYPED_RANGE} refuses with {_MIXED_INPUTS}"
+        first, last = _WITH_TYPED_RANGE
+        return f"the model contains `Range`, which tract {first}–{last} refuses with {_MIXED_INPUTS}"
     return ""
 
 
@@ -71,7 +73,7 @@ def describe_refused_models(name: str) -> str:
 
 def list_refused_uses(name: str, release: str) -> tuple[str, ...]:
     """Return the uses of an operator that a release refuses although its table does not show it."""
-    is_refused = name == "Range" and is_release_within(release, "", _LAST_WITH_TYPED_RANGE)
+    is_refused = name == "Range" and is_release_within(release, *_WITH_TYPED_RANGE)
     return (f"with {_MIXED_INPUTS}",) if is_refused else ()
 
 

@@ -61,15 +61,17 @@ def test_models_without_a_prediction(text: str, beginning: str) -> None:
     assert bool(prediction.unknown_reason) == bool(beginning)
 
 
-@pytest.mark.parametrize(("release", "verdict"), [("0.21.8", "unknown"), ("0.22.4", "unknown"), ("0.23.0", "loads")])
+@pytest.mark.parametrize(
+    ("release", "verdict"), [("0.21.8", "loads"), ("0.21.9", "unknown"), ("0.22.4", "unknown"), ("0.23.0", "loads")]
+)
 def test_range_of_sizes_before_0_23(release: str, verdict: str) -> None:
-    """Old releases refuse Range if its inputs mix sizes with other integers, although all sizes are known."""
+    """Some releases refuse Range if its inputs mix sizes with other integers, although all sizes are known."""
     text = "g (float[2] x) => (int64[2] y) <int64 a = {0}, int64 b = {1}> { s = Size (x) y = Range (a, s, b) }"
 
     prediction = predict_on(text, "tract", release)
 
     assert prediction.verdict == verdict
-    assert prediction.unknown_reason.startswith("the model contains `Range`, which tract up to 0.22.4 refuses") == (
+    assert prediction.unknown_reason.startswith("the model contains `Range`, which tract 0.21.9–0.22.4 refuses") == (
         verdict == "unknown"
     )
 
