@@ -13,6 +13,7 @@ from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault
 from onnxgate.support.matching.graph_values import GraphValues
 from onnxgate.support.matching.onnxruntime.float8_fusions import FUSED, Float8Fusions
 from onnxgate.support.matching.onnxruntime.optimizer_changes import OptimizerChanges
+from onnxgate.support.matching.onnxruntime.simplified_graphs import is_eliminated
 from onnxgate.support.matching.operations import NO_TRAITS, NodeTraits, WrongLoss
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class TraitReader:
         if name in _RANKED:
             return NodeTraits(rank=self.values.rank(node.inputs[0]), fusion=self.changes.find_fusion(node))
         if name in ("Dropout", "Identity"):
-            return NodeTraits(is_eliminated=True) if self.changes.is_eliminated(node) else NO_TRAITS
+            return NodeTraits(is_eliminated=True) if is_eliminated(self.values, node) else NO_TRAITS
         if name == "SoftmaxCrossEntropyLoss":
             wrong = self._find_wrong_loss(node) if len(node.inputs) > 1 else ""
             return (

@@ -106,7 +106,7 @@ def test_scales_must_suit_the_mode(mode: str, scales: str, release: str, expecte
     [
         ("t = Transpose <perm = [1, 0]> (b) y = MatMul (a, t)", "refused"),
         ("t = Transpose <perm = [1, 0]> (b) u = Identity (t) y = MatMul (a, u)", "refused"),
-        ("t = Transpose <perm = [0, 1]> (b) y = MatMul (a, t)", "loads"),
+        ("t = Transpose <perm = [0, 1]> (b) y = MatMul (a, t)", "refused"),
         ("t = Transpose <perm = [1, 0]> (b) u = Abs (t) y = MatMul (a, u)", "loads"),
         ("t = MatMul (a, b) y = Transpose <perm = [1, 0]> (t)", "loads"),
         ("c = Constant <value = double[2, 2] {1, 2, 3, 4}> () t = Transpose (c) y = MatMul (a, t)", "loads"),
