@@ -12,7 +12,7 @@ from onnxgate.support.matching.graph_values import GraphValues
 from onnxgate.support.matching.onnxruntime.simplified_graphs import SimplifiedGraph, simplify_graph
 from onnxgate.support.matching.operations import Fusion
 
-_FLOAT, _FLOAT16, _DOUBLE = 1, 10, 11
+_FLOAT, _FLOAT16, _DOUBLE, _BFLOAT16 = 1, 10, 11, 16
 _ACTIVATIONS = frozenset({(DEFAULT_DOMAIN, "Relu"), (DEFAULT_DOMAIN, "Sigmoid"), (DEFAULT_DOMAIN, "Tanh")})
 """Activations with a kernel for doubles that ONNX Runtime fuses with a Gemm before them."""
 _FACTORS = 2
@@ -74,14 +74,14 @@ class OptimizerChanges:
         Source: about 2,700 models with sequences of operators that ONNX Runtime fuses, of 6 types in opsets 13 to 22,
         loaded on 8 releases from 1.16.3 to 1.32.0; variants of those that failed, loaded on 12 to 19 releases.
         """
-        operator = node.operator[1]
-        if operator == "LayerNormalization":
-            merged = self.merged.find(node)
-            return self._find_layer_before_attention(merged) if merged is not None else ""
+        operator, element = node.operator[1], self._original.element(node.inputs[0])
+        is_concerned = element == _DOUBLE if operator in _FUSED_DOUBLES else element not in _UNFUSED.get(operator, ())
         find = _FINDERS.get(operator)
-        if find is None:
+        if not is_concerned or (find is None and operator != "LayerNormalization"):
             return ""
         merged = self.merged.find(node)
+        if find is None:
+            return self._find_layer_before_attention(merged) if merged is not None else ""
         fusion = find(self._values, merged) if merged is not None else ""
         return fusion or (find(self._original, node) if operator in _FUSED_BEFORE_MERGES else "")
 
@@ -90,7 +90,7 @@ class OptimizerChanges:
 
         Old releases then read the bias that it does not have.
         """
-        if any(node.inputs[2:]) or self._values.element(node.inputs[0]) not in (_FLOAT, _DOUBLE):
+        if any(node.inputs[2:]):
             return ""
         if _may_be_computed(self._values, node):
             return ""
@@ -201,7 +201,7 @@ class OptimizerChanges:
 
 def _find_quick_gelu(values: GraphValues, node: NodeView) -> Fusion:
     """Return whether a Mul of doubles multiplies x by the Sigmoid of x, or of x times a constant scalar."""
-    if values.element(node.inputs[0]) != _DOUBLE or len(node.inputs) != _FACTORS:
+    if len(node.inputs) != _FACTORS:
         return ""
     for name, other in (node.inputs, reversed(node.inputs)):
         sigmoid = _find_sole_maker(values, name, "Sigmoid")
@@ -221,8 +221,7 @@ def _find_quick_gelu(values: GraphValues, node: NodeView) -> Fusion:
 
 def _find_clipped_activation(values: GraphValues, node: NodeView) -> Fusion:
     """Return whether a Clip of neither float nor float16, with a constant minimum, follows a Relu."""
-    is_limited = len(node.inputs) > 1 and bool(node.inputs[1])
-    if not is_limited or values.element(node.inputs[0]) in (0, _FLOAT, _FLOAT16):
+    if len(node.inputs) <= 1 or not node.inputs[1]:
         return ""
     relu = _find_sole_maker(values, node.inputs[0], "Relu")
     return "Clip" if relu is not None and values.is_folded(node.inputs[1], 0) else ""
@@ -231,9 +230,7 @@ def _find_clipped_activation(values: GraphValues, node: NodeView) -> Fusion:
 def _find_product_with_activation(values: GraphValues, node: NodeView) -> Fusion:
     """Return whether the only node that takes the output of a Gemm of doubles is an activation."""
     output = next(iter(node.outputs), "")
-    if values.element(node.inputs[0]) != _DOUBLE or not _is_taken_once(values, output):
-        return ""
-    if _may_be_computed(values, node):
+    if not _is_taken_once(values, output) or _may_be_computed(values, node):
         return ""
     return "FusedGemm" if _list_users(values, output)[0].operator[:2] in _ACTIVATIONS else ""
 
@@ -273,7 +270,7 @@ def _find_product_of_transposed(values: GraphValues, node: NodeView) -> Fusion:
 
     Source: 40 models with MatMul and Transpose of doubles, loaded on ONNX Runtime 1.16.3 to 1.31.1.
     """
-    if values.element(node.inputs[0]) != _DOUBLE or len(node.inputs) != _FACTORS:
+    if len(node.inputs) != _FACTORS:
         return ""
     if not any(_is_swapped(values, name, node.inputs[1 - index]) for index, name in enumerate(node.inputs)):
         return ""
@@ -340,5 +337,9 @@ _FINDERS: Mapping[str, Callable[[GraphValues, NodeView], Fusion]] = {
     "MatMul": _find_product_of_transposed,
     "Mul": _find_quick_gelu,
 }
+_FUSED_DOUBLES = frozenset({"Gemm", "MatMul", "Mul"})
+"""Operators of which only nodes of doubles are fused into operators without a kernel."""
+_UNFUSED = {"Clip": (0, _FLOAT, _FLOAT16), "LayerNormalization": (0, _FLOAT16, _BFLOAT16)}
+"""Element types of nodes that no release fails to fuse; 0 means an unknown type."""
 _FUSED_BEFORE_MERGES = frozenset({"BatchNormalization", "Clip"})
 """Operators that the optimizer fuses before it merges equal nodes, and again afterwards."""

@@ -18,6 +18,8 @@ from onnxgate.support.matching.onnxruntime.optimizer_changes import OptimizerCha
 from onnxgate.support.matching.operations import Operation, Removal, TypedNode
 
 _BFLOAT16 = "tensor(bfloat16)"
+_WITH_RELU = frozenset({"tensor(double)", "tensor(float)", "tensor(float16)"})
+"""Types for which all releases have a kernel for Relu, or insert casts."""
 _PASSED = frozenset({"Cast", "Identity"})
 _LAYER_PARTS = frozenset({"Add", "Div", "Mul", "Pow", "ReduceMean", "Sqrt", "Sub"})
 _FIRST_LAYER_OPSET = 17
@@ -55,7 +57,7 @@ class RemovedNodes:
             self._unread = self._list_unread()
         if node in self._unread:
             return "shape"
-        if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Relu"):
+        if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Relu") and _WITH_RELU.isdisjoint(operation.inputs):
             return "clip" if self._is_clipped(node) else ""
         if operation.domain != DEFAULT_DOMAIN or _BFLOAT16 not in (*operation.inputs, *operation.outputs):
             return ""

@@ -150,6 +150,26 @@ def test_fused_products_of_float8_values(nodes: str, returns: str, expected: str
     assert [expected, "loads"] == [verdict(19, body, release) for release in ("1.31.0", "1.32.0")]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("d = DequantizeLinear (f, h, i) t = Sigmoid (d) y = QuantizeLinear (t, h, i)", "loads"),
+        ("d = DequantizeLinear (a, h, i) t = Sigmoid (d) y = QuantizeLinear (t, h, i)", "refused"),
+        ("d = DequantizeLinear (a, h, i) t = Tanh (d) y = QuantizeLinear (t, h, i)", "loads"),
+        (
+            "d = DequantizeLinear (a, h, i) e = DequantizeLinear (a, h, i) m = Mul (d, e) y = QuantizeLinear (m, h, i)",
+            "refused",
+        ),
+    ],
+)
+def test_constant_and_equal_nodes_of_float8_values(nodes: str, expected: str) -> None:
+    """Nodes of constants are computed, and equal nodes are merged, before nodes of dequantized values are fused."""
+    body = f"""(float8e4m3fn[2] a) => (float8e4m3fn[2] y)
+        <float8e4m3fn[2] f = {{48, 49}}, float h = {{0.5}}, float8e4m3fn i = {{0}}> {{ {nodes} }}"""
+
+    assert [expected, "loads"] == [verdict(19, body, release) for release in ("1.31.1", "1.32.0")]
+
+
 def test_only_the_cpu_provider_fuses_float8_values() -> None:
     """With another provider, the nodes may run as they are."""
     text = f'<ir_version: 8, opset_import: ["" : 19]> g ({_FLOAT8}) => (float y) {{ {_READ} y = Gemm (c, d) }}'
