@@ -205,7 +205,7 @@ def _find_quick_gelu(values: GraphValues, node: NodeView) -> Fusion:
         return ""
     for name, other in (node.inputs, reversed(node.inputs)):
         sigmoid = _find_sole_maker(values, name, "Sigmoid")
-        if sigmoid is None or values.may_be_folded(other, 0):
+        if sigmoid is None or _may_be_constant(values, other):
             continue
         if sigmoid.inputs[0] == other:
             return "QuickGelu"
@@ -305,7 +305,12 @@ def _find_sole_maker(values: GraphValues, name: str, operator: str) -> NodeView 
 
 def _may_be_computed(values: GraphValues, node: NodeView) -> bool:
     """Return whether the optimizer may replace a node by constants."""
-    return all(values.may_be_folded(name, 0) for name in node.inputs if name)
+    return all(_may_be_constant(values, name) for name in node.inputs if name)
+
+
+def _may_be_constant(values: GraphValues, name: str) -> bool:
+    """Return whether a value may become a constant. Callers rarely pass constants to local functions."""
+    return values.is_folded(name, 0) if values.is_in_function else values.may_be_folded(name, 0)
 
 
 def _is_taken_once(values: GraphValues, name: str) -> bool:

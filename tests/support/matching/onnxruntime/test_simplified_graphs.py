@@ -50,6 +50,14 @@ def test_products_with_activations(nodes: str, expected: str) -> None:
     assert list_verdicts(graph, "1.16.3", "1.17.3", "1.18.1") == [expected, expected, "loads"]
 
 
+def test_fusion_in_a_local_function() -> None:
+    """Nodes of local functions are fused like others."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "l" : 1]> g (double[2, 2] x) => (double[2, 2] y) { y = l.f (x) }
+        <domain: "l", opset_import: ["" : 17]> f (v) => (w) { a = Gemm (v, v) w = Relu (a) }"""
+
+    assert [prediction(text, it).verdict for it in ("1.16.3", "1.17.3", "1.18.1")] == ["refused", "refused", "loads"]
+
+
 @pytest.mark.parametrize(
     ("outputs", "nodes", "expected"),
     [
