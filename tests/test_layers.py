@@ -153,6 +153,7 @@ LAZY = {
         "support/matching/function_bodies.py",
         "support/matching/constant_nodes.py",
         "support/matching/node_traits.py",
+        "support/matching/onnxruntime/simplified_graphs.py",
         "support/matching/attribute_values.py",
         "support/matching/probed/node_features.py",
         "support/matching/type_inference.py",

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec.structs import replace
+
 from onnxgate.model.reading.view import GraphView, NodeView
 from onnxgate.support.matching.constant_nodes import read_constant
 from onnxgate.support.matching.operations import ValueSource
@@ -50,6 +52,18 @@ class GraphValues:
         self._captured: set[str] | None = None
         self._sources: dict[str, ValueSource] = {}
         self._used: set[str] | None = None
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether another graph contains this one."""
+        return self._outer is not None
+
+    def with_nodes(self, nodes: tuple[NodeView, ...], captured: set[str]) -> GraphValues:
+        """Return the values of the same graph with other nodes, and the names that nodes in subgraphs use."""
+        graph = replace(self.graph, nodes=nodes)
+        changed = GraphValues(graph, self._scope, is_in_function=self.is_in_function, outer=self._outer)
+        changed._captured = captured
+        return changed
 
     def list_users(self, name: str) -> Sequence[NodeView]:
         """Return the nodes of the graph that take a value."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault
 from onnxgate.support.matching.graph_values import GraphValues
 from onnxgate.support.matching.onnxruntime.float8_fusions import FUSED, Float8Fusions
 from onnxgate.support.matching.onnxruntime.optimizer_changes import OptimizerChanges
+from onnxgate.support.matching.onnxruntime.simplified_graphs import is_eliminated
 from onnxgate.support.matching.operations import NO_TRAITS, NodeTraits, WrongLoss
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class TraitReader:
         if name in _RANKED:
             return NodeTraits(rank=self.values.rank(node.inputs[0]), fusion=self.changes.find_fusion(node))
         if name in ("Dropout", "Identity"):
-            return NodeTraits(is_eliminated=True) if self.changes.is_eliminated(node) else NO_TRAITS
+            return NodeTraits(is_eliminated=True) if is_eliminated(self.values, node) else NO_TRAITS
         if name == "SoftmaxCrossEntropyLoss":
             wrong = self._find_wrong_loss(node) if len(node.inputs) > 1 else ""
             return (
@@ -81,12 +83,18 @@ class TraitReader:
 
     def _find_float8_fusion(self, node: NodeView) -> str:
         """Return the quantized operator that replaces a node of float8 values; "" if there is none."""
-        if self.values.is_in_function:
+        if self.values.is_in_function or not self._has_dequantized:
             return ""
+        merged = self.changes.merged
         if self._float8_fusions is None:
-            self._float8_fusions = Float8Fusions(self.values.graph, self.values.type_of)
-        fusion = self._float8_fusions.find(node, is_output=any(map(self.values.is_output, node.outputs)))
-        return fusion if fusion and self.values.list_captured().isdisjoint(node.outputs) else ""
+            self._float8_fusions = Float8Fusions(merged.values)
+        found = merged.find(node)
+        fusion = self._float8_fusions.find(found) if found is not None else ""
+        return fusion if found is not None and merged.values.list_captured().isdisjoint(found.outputs) else ""
+
+    @functools.cached_property
+    def _has_dequantized(self) -> bool:
+        return any(node.operator[1] == "DequantizeLinear" for node in self.values.graph.nodes)
 
     def _is_axis_fixed(self, node: NodeView) -> bool:
         """Return whether the size along the attribute `axis` is a known number."""

@@ -23,9 +23,19 @@ SupportGapRule = Literal[
     "attribute-unsupported",
 ]
 """Names of the rules that report nodes which a release does not support."""
-Fusion = Literal["", "Attention", "perhaps Attention", "Clip", "FusedGemm", "FusedMatMul", "Gemm", "QuickGelu"]
+Fusion = Literal[
+    "",
+    "Attention",
+    "perhaps Attention",
+    "Clip",
+    "FusedGemm",
+    "FusedMatMul",
+    "FusedMatMul of one",
+    "Gemm",
+    "QuickGelu",
+]
 """Operator into which the optimizer fuses a node and its neighbors, or tries to."""
-Removal = Literal["", "branch", "expand", "layer", "shape"]
+Removal = Literal["", "branch", "clip", "expand", "layer", "shape"]
 """Why the optimizer may remove a node, or fuse it with its neighbors, so that it needs no kernel."""
 WrongLoss = Literal["", "scalar", "rank", "size", "weights", "product"]
 """Shape of SoftmaxCrossEntropyLoss that is wrong. "product": the weights cannot be multiplied with the labels' loss."""

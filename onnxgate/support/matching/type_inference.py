@@ -308,7 +308,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         type_of = scope.type_of
         values = GraphValues(graph, scope, is_in_function=bool(self.within), outer=outer)
         traits = TraitReader(values, self.scalar_squeezes)
-        removed = RemovedNodes(values)
+        removed = RemovedNodes(values, traits.changes)
         describe = functools.partial(self._describe, scope, traits)
         for index, node in enumerate(graph.nodes):
             operation = describe(node)

@@ -7,14 +7,11 @@ before the output is quantized, a vector of scales for the first input of Gemm, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from onnxgate.model.facts import DEFAULT_DOMAIN
-from onnxgate.model.reading.view import GraphView, NodeView
-
-if TYPE_CHECKING:
-    from onnx import TypeProto
+from onnxgate.model.reading.view import NodeView
+from onnxgate.support.matching.graph_values import GraphValues
 
 _REQUANTIZED: Mapping[str, str] = {
     "Add": "com.microsoft.QLinearAdd",
@@ -46,24 +43,23 @@ _SCALE, _ZERO_POINT = 1, 2
 class Float8Fusions:
     """The fusions of float8 values in one graph."""
 
-    def __init__(self, graph: GraphView, type_of: Callable[[str], TypeProto | None]) -> None:
-        self._graph = graph
-        self._type_of = type_of
+    def __init__(self, values: GraphValues) -> None:
+        self._values = values
         self._dequantized: dict[str, int] = {}  # output of DequantizeLinear -> float8 type of its input
         self._with_scalar: set[str] = set()  # those outputs that have one scale
-        self._consumers: dict[str, list[NodeView]] | None = None
-        for node in graph.nodes:
+        for node in values.graph.nodes:
             if node.operator[:2] == (DEFAULT_DOMAIN, "DequantizeLinear") and (element := self._find_float8(node, 0)):
                 self._dequantized[node.outputs[0]] = element
                 if self._has_one_scale(node):
                     self._with_scalar.add(node.outputs[0])
 
-    def find(self, node: NodeView, *, is_output: bool) -> str:
-        """Return the operator that replaces a node; "" if there is none. `is_output`: the graph returns its output."""
+    def find(self, node: NodeView) -> str:
+        """Return the operator that replaces a node; "" if there is none. Nodes of constants are computed before."""
         element = self._find_input_type(node) if self._dequantized else 0
-        if not element:
+        if not element or all(self._values.may_be_folded(name, 0) for name in node.inputs if name):
             return ""
-        name, consumers = node.operator[1], self._list_consumers(node.outputs[0])
+        is_output = self._values.is_output(node.outputs[0])
+        name, consumers = node.operator[1], self._values.list_users(node.outputs[0])
         quantizing = [consumer for consumer in consumers if _is_quantizing(consumer)]
         if not quantizing:
             is_fused_before = any(self._is_fused_with(name, consumer) for consumer in consumers)
@@ -89,33 +85,23 @@ class Float8Fusions:
     def _is_fused_with(self, name: str, consumer: NodeView) -> bool:
         """Return whether ONNX Runtime may fuse a node with its consumer before it replaces the node."""
         if consumer.operator[1] in _ACTIVATIONS:
-            return any(map(_is_quantizing, self._list_consumers(consumer.outputs[0])))
+            return any(map(_is_quantizing, self._values.list_users(consumer.outputs[0])))
         return name == "MatMul" and consumer.operator[1] == "Add"
 
     def _find_float8(self, node: NodeView, value: int) -> int:
         """Return the float8 type of an input if the scale is a float and the zero point has the same type; else 0."""
         if len(node.inputs) <= _ZERO_POINT or not node.inputs[_ZERO_POINT]:
             return 0
-        element, scale, zero_point = (self._find_element(node.inputs[index]) for index in (value, _SCALE, _ZERO_POINT))
+        element, scale, zero_point = (
+            self._values.element(node.inputs[index]) for index in (value, _SCALE, _ZERO_POINT)
+        )
         return element if element in _FLOAT8 and zero_point == element and scale == _FLOAT else 0
 
     def _has_one_scale(self, node: NodeView) -> bool:
-        value_type = self._type_of(node.inputs[_SCALE])
+        value_type = self._values.type_of(node.inputs[_SCALE])
         if value_type is None or not value_type.tensor_type.HasField("shape"):
             return False
         return all(dim.dim_value == 1 for dim in value_type.tensor_type.shape.dim)
-
-    def _find_element(self, name: str) -> int:
-        value_type = self._type_of(name)
-        return 0 if value_type is None else value_type.tensor_type.elem_type
-
-    def _list_consumers(self, name: str) -> list[NodeView]:
-        if self._consumers is None:
-            self._consumers = {}
-            for node in self._graph.nodes:
-                for value in set(node.inputs):
-                    self._consumers.setdefault(value, []).append(node)
-        return self._consumers.get(name, [])
 
 
 def _is_quantizing(node: NodeView) -> bool:

@@ -196,6 +196,11 @@ def _find_shape_restriction(
     return None
 
 
+_FUSED_PRODUCT = SupportGap(
+    "missing-kernel",
+    "`{name}` is fused with `Transpose` into `com.microsoft.FusedMatMul`, which has no kernel for `tensor(double)`",
+    about="FusedMatMul",
+)
 _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap | str]] = {
     "Attention": (
         "",
@@ -234,16 +239,8 @@ _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap | str]] = {
             about="FusedGemm",
         ),
     ),
-    "FusedMatMul": (
-        "",
-        "1.25.1",
-        SupportGap(
-            "missing-kernel",
-            "`{name}` is fused with `Transpose` into `com.microsoft.FusedMatMul`, which has no kernel "
-            "for `tensor(double)`",
-            about="FusedMatMul",
-        ),
-    ),
+    "FusedMatMul": ("", "1.25.1", _FUSED_PRODUCT),
+    "FusedMatMul of one": ("", "1.21.1", _FUSED_PRODUCT),  # both inputs are the same transposed value
     "Gemm": (
         "1.17.0",
         "1.20.1",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.model.reading.view import NodeView
 from onnxgate.support.matching.graph_values import GraphValues
+from onnxgate.support.matching.onnxruntime.simplified_graphs import SimplifiedGraph, simplify_graph
 from onnxgate.support.matching.operations import Fusion
 
-_FLOAT, _FLOAT16, _DOUBLE = 1, 10, 11
-_ACTIVATIONS = frozenset({"Relu", "Sigmoid", "Tanh"})
+_FLOAT, _FLOAT16, _DOUBLE, _BFLOAT16 = 1, 10, 11, 16
+_ACTIVATIONS = frozenset({(DEFAULT_DOMAIN, "Relu"), (DEFAULT_DOMAIN, "Sigmoid"), (DEFAULT_DOMAIN, "Tanh")})
 """Activations with a kernel for doubles that ONNX Runtime fuses with a Gemm before them."""
 _FACTORS = 2
 """Number of inputs of Mul, except in malformed models."""
@@ -22,7 +24,9 @@ _ATTENTION_USES = range(2, 7)
 """How often the outputs of a LayerNormalization without a bias are taken if old releases crash because of it."""
 _PARTS_OF_OTHERS = frozenset({"Div", "Erf", "Mul", "Pow", "ReduceMean", "Shape", "Sigmoid", "Size", "Sub", "Tanh"})
 """Operators that the optimizer may remove or fuse before it looks at the nodes that take a value."""
-_REMOVABLE = frozenset(("Cast", "Concat", "Dropout", "Expand", "Gather", "Identity", "If", "Pad", "Slice", "Transpose"))
+_REMOVABLE = frozenset(
+    ("Cast", "CastLike", "Concat", "Dropout", "Expand", "Gather", "Identity", "If", "Pad", "Slice", "Transpose")
+)
 """Operators of which the optimizer may remove nodes, so that others take their inputs, or join several."""
 _FUSED_FIRST = frozenset({"Conv", "Gemm", "MatMul"})
 """Operators that the optimizer may fuse with nodes after them before it joins equal nodes."""
@@ -49,7 +53,20 @@ class OptimizerChanges:
     """Changes that the optimizer makes to the nodes of one graph."""
 
     def __init__(self, values: GraphValues) -> None:
-        self._values = values
+        self._original = values
+
+    @functools.cached_property
+    def merged(self) -> SimplifiedGraph:
+        """The graph without nodes that do nothing, in which equal nodes are merged."""
+        graph = simplify_graph(self._original)
+        merged = graph.merge_equal()
+        while len(merged.values.graph.nodes) < len(graph.values.graph.nodes):
+            graph, merged = merged, merged.merge_equal()
+        return merged
+
+    @property
+    def _values(self) -> GraphValues:
+        return self.merged.values
 
     def find_fusion(self, node: NodeView) -> Fusion:
         """Return what the optimizer makes of a node and its neighbors if some releases fail then; "" if nothing.
@@ -57,86 +74,25 @@ class OptimizerChanges:
         Source: about 2,700 models with sequences of operators that ONNX Runtime fuses, of 6 types in opsets 13 to 22,
         loaded on 8 releases from 1.16.3 to 1.32.0; variants of those that failed, loaded on 12 to 19 releases.
         """
-        find: Callable[[NodeView], Fusion] | None = {
-            "BatchNormalization": self._find_batched_product,
-            "Clip": self._find_clipped_activation,
-            "Gemm": self._find_product_with_activation,
-            "LayerNormalization": self._find_layer_before_attention,
-            "MatMul": self._find_product_of_transposed,
-            "Mul": self._find_quick_gelu,
-        }.get(node.operator[1])
-        return find(node) if find is not None else ""
-
-    def _find_quick_gelu(self, node: NodeView) -> Fusion:
-        """Return whether a Mul of doubles multiplies x by the Sigmoid of x, or of x times a constant scalar."""
-        if self._values.element(node.inputs[0]) != _DOUBLE or len(node.inputs) != _FACTORS:
+        operator, element = node.operator[1], self._original.element(node.inputs[0])
+        is_concerned = element == _DOUBLE if operator in _FUSED_DOUBLES else element not in _UNFUSED.get(operator, ())
+        find = _FINDERS.get(operator)
+        if not is_concerned or (find is None and operator != "LayerNormalization"):
             return ""
-        for name, other in (node.inputs, reversed(node.inputs)):
-            sigmoid = self._sole_maker(name, "Sigmoid")
-            if sigmoid is None or self._values.is_folded(other, 0):
-                continue
-            argument = self._skip_removed(sigmoid.inputs[0])
-            if argument == self._skip_removed(other):
-                return "QuickGelu"
-            scaled = self._sole_maker(argument, "Mul")
-            factors = scaled.inputs if scaled is not None and len(scaled.inputs) == _FACTORS else None
-            for factor, scale in (factors, reversed(factors)) if factors is not None else ():
-                tensor = self._values.constant(scale)
-                is_scalar = tensor is not None and math.prod(tensor.dims) == 1 and self._values.is_stored(scale)
-                if is_scalar and self._skip_removed(factor) == self._skip_removed(other):
-                    return "QuickGelu"
-        return ""
-
-    def _find_clipped_activation(self, node: NodeView) -> Fusion:
-        """Return whether a Clip of neither float nor float16, with a constant minimum, follows a Relu."""
-        is_limited = len(node.inputs) > 1 and bool(node.inputs[1])
-        if not is_limited or self._values.element(node.inputs[0]) in (0, _FLOAT, _FLOAT16):
-            return ""
-        relu = self._sole_maker(node.inputs[0], "Relu")
-        return "Clip" if relu is not None and self._values.is_folded(node.inputs[1], 0) else ""
-
-    def _find_product_with_activation(self, node: NodeView) -> Fusion:
-        """Return whether the only node that takes the output of a Gemm of doubles is an activation."""
-        output = next(iter(node.outputs), "")
-        if self._values.element(node.inputs[0]) != _DOUBLE:
-            return ""
-        for _ in self._values.graph.nodes:  # the graph may not be acyclic
-            if not self._is_taken_once(output):
-                break
-            user = self._values.list_users(output)[0]
-            if not self._is_passed(user):
-                return "FusedGemm" if user.operator[1] in _ACTIVATIONS else ""
-            output = user.outputs[0]
-        return ""
-
-    def _find_batched_product(self, node: NodeView) -> Fusion:
-        """Return whether a BatchNormalization with constants follows a MatMul of more than 2 axes with a constant.
-
-        A Reshape or Transpose may be between them. A constant of one axis is not fused.
-        """
-        if len(node.inputs) < _BATCH_NORMALIZATION_INPUTS or any(node.outputs[1:]):
-            return ""
-        value = node.inputs[0]
-        between = self._sole_maker(value, "Reshape") or self._sole_maker(value, "Transpose")
-        product = self._sole_maker(value if between is None else between.inputs[0], "MatMul")
-        if product is None or self._values.rank(product.inputs[0]) <= _MATRIX:
-            return ""
-        if self._values.rank(product.inputs[1]) < _MATRIX:
-            return ""
-        constants = (product.inputs[1], *node.inputs[1:_BATCH_NORMALIZATION_INPUTS])
-        return "Gemm" if all(self._values.is_folded(name, 0) for name in constants) else ""
-
-    def _find_product_of_transposed(self, node: NodeView) -> Fusion:
-        return "FusedMatMul" if self._is_fused_with_transpose(node) else ""
+        merged = self.merged.find(node)
+        if find is None:
+            return self._find_layer_before_attention(merged) if merged is not None else ""
+        fusion = find(self._values, merged) if merged is not None else ""
+        return fusion or (find(self._original, node) if operator in _FUSED_BEFORE_MERGES else "")
 
     def _find_layer_before_attention(self, node: NodeView) -> Fusion:
         """Return whether a LayerNormalization without a bias is taken as often as before an attention.
 
         Old releases then read the bias that it does not have.
         """
-        if any(node.inputs[2:]) or self._values.element(node.inputs[0]) not in (_FLOAT, _DOUBLE):
+        if any(node.inputs[2:]):
             return ""
-        if self._values.is_folded(node.inputs[0], 0):
+        if _may_be_computed(self._values, node):
             return ""
         ranges = [self._count_uses(output, 0) for output in node.outputs if output]
         least, most = (sum(numbers) for numbers in zip(*ranges, strict=True)) if ranges else (0, 0)
@@ -153,9 +109,9 @@ class OptimizerChanges:
         most: dict[tuple[object, ...], int] = {}
         for user in self._values.list_users(name):
             operator = user.operator[1]
-            if operator == "Shape" and self._values.is_fixed(name):
+            if (operator == "Shape" and self._values.is_fixed(name)) or not _count_data_uses(user, name):
                 continue
-            number = user.inputs.count(name)
+            number = _count_data_uses(user, name)
             returned = tuple(filter(self._values.is_output, user.outputs))  # nodes that make outputs stay
             key = (user.operator, tuple(map(self._name_kept, user.inputs)), returned)
             has_scalar = any(map(self._is_scalar, user.inputs))
@@ -190,93 +146,22 @@ class OptimizerChanges:
         tensor = self._values.constant(name)
         return tensor is not None and math.prod(tensor.dims) == 1
 
-    def _sole_maker(self, name: str, operator: str) -> NodeView | None:
-        """Return the node with an operator that makes a value, if only one node takes the value."""
-        taken = name
-        while (maker := self._values.producer(name)) is not None and self._is_passed(maker):
-            taken, name = maker.inputs[0], maker.inputs[0]
-            if not self._is_taken_once(taken):
-                return None
-        is_made = maker is not None and maker.operator[:2] == (DEFAULT_DOMAIN, operator)
-        return maker if is_made and self._is_taken_once(name) else None
-
-    def _is_taken_once(self, name: str) -> bool:
-        """Return whether one node takes a value once, and neither the graph returns it nor a subgraph captures it."""
-        users = self._values.list_users(name)
-        if len(users) != 1 or users[0].inputs.count(name) != 1 or self._values.is_output(name):
-            return False
-        return name not in self._values.list_captured()
-
-    def _skip_removed(self, name: str) -> str:
-        """Return the value that takes the place of a value if the optimizer removes the nodes that make it."""
-        while (maker := self._values.producer(name)) is not None and self._is_passed(maker):
-            name = maker.inputs[0]
-        return name
-
-    def is_eliminated(self, node: NodeView) -> bool:
-        """Return whether the optimizer removes an Identity or Dropout, so that it needs no kernel.
-
-        It keeps nodes whose output a subgraph captures, Dropout with a ratio, a mask or as an output of the graph, and
-        Identity whose input and output are those of the graph.
-        Source: models with Identity and Dropout in 8 and 14 positions, loaded on ONNX Runtime 1.16.0 to 1.32.0.
-        """
-        is_output = any(map(self._values.is_output, node.outputs))
-        if node.operator[1] == "Identity":
-            is_output = is_output and self._values.producer(node.inputs[0]) is None
-        elif len(node.inputs) > 1 or any(map(self._values.is_used, node.outputs[1:])):
-            return False
-        return not is_output and self._values.list_captured().isdisjoint(node.outputs)
-
-    def _is_fused_with_transpose(self, node: NodeView) -> bool:
-        """Return whether the optimizer replaces MatMul and a Transpose before it by `com.microsoft.FusedMatMul`.
-
-        Source: 40 models with MatMul and Transpose of doubles, loaded on ONNX Runtime 1.16.3 to 1.31.1.
-        """
-        if self._values.element(node.inputs[0]) != _DOUBLE or len(set(node.inputs)) != 2:
-            return False
-        return any(self._is_swapped(name, node.inputs[1 - index]) for index, name in enumerate(node.inputs))
-
-    def _is_swapped(self, name: str, other: str) -> bool:
-        producer = self._values.producer(name)
-        while producer is not None and producer.operator[1] in ("Identity", "Cast") and producer.inputs:
-            name = producer.inputs[0]
-            producer = self._values.producer(name)
-        if producer is None or producer.operator[1] != "Transpose" or self._values.is_output(name):
-            return False
-        source = producer.inputs[0]
-        perm = next((tuple(attribute.ints) for attribute in producer.attributes if attribute.name == "perm"), ())
-        rank = len(perm) or self._values.rank(source)
-        perm = perm or tuple(reversed(range(rank)))
-        if rank < 2 or self._values.is_constant(source, 0):
-            return False
-        if perm == (*range(rank - 2), rank - 1, rank - 2):
-            return True
-        with_batch = ((*range(1, rank - 1), 0, rank - 1), (*range(1, rank), 0))
-        return rank > 2 and perm in with_batch and rank == self._values.rank(other)
-
     def find_neighbors(self, node: NodeView) -> tuple[tuple[NodeView, str], ...]:
         """Return the node that makes the first input of a node, and those that take its output, with these values.
 
-        The result is empty if a value belongs to another graph, too. Instead of an Identity that the optimizer removes,
-        those on its other side are neighbors.
+        The result is empty if a value belongs to another graph, too. Nodes that do nothing are not neighbors, and equal
+        nodes have the neighbors of all of them.
         """
-        value, output = node.inputs[0], node.outputs[0]
-        maker = self._values.producer(value)
-        while maker is not None and self._is_removed(maker):
-            value = maker.inputs[0]
-            maker = self._values.producer(value)
-        users: list[tuple[NodeView, str]] = []
-        ahead = [output]
-        while ahead:
-            name = ahead.pop()
-            if self._values.is_output(name) or name in self._values.list_captured():
-                return ()
-            for user in self._values.list_users(name):
-                ahead += user.outputs[:1] if self._is_removed(user) else ()
-                users += () if self._is_removed(user) else ((user, name),)
-        if maker is None or self._may_be_changed(maker, [user for user, _ in users]):
+        merged = self.merged.find(node)
+        if merged is None:
             return ()
-        return ((maker, value), *users)
+        value, output = merged.inputs[0], merged.outputs[0]
+        maker, users = self._values.producer(value), self._values.list_users(output)
+        if self._values.is_output(output) or output in self._values.list_captured():
+            return ()
+        if maker is None or self._may_be_changed(maker, users):
+            return ()
+        return ((maker, value), *((user, output) for user in users))
 
     def _may_be_changed(self, maker: NodeView, users: Sequence[NodeView]) -> bool:
         """Return whether the optimizer may remove one of these nodes, or fuse it with others, before it expands bodies.
@@ -313,15 +198,153 @@ class OptimizerChanges:
         ]
         return not _NEUTRAL_HALVES.isdisjoint(bits)
 
-    def _is_removed(self, node: NodeView) -> bool:
-        return node.operator[:2] == (DEFAULT_DOMAIN, "Identity") and self.is_eliminated(node)
 
-    def _is_passed(self, node: NodeView) -> bool:
-        """Return whether the optimizer removes an Identity, Dropout or Cast before it fuses nodes."""
-        if node.operator[0] != DEFAULT_DOMAIN or not node.inputs or not node.outputs:
-            return False
-        if node.operator[1] == "Cast":
-            elements = {self._values.element(name) for name in (node.inputs[0], node.outputs[0])}
-            is_shared = self._values.is_output(node.outputs[0]) or node.outputs[0] in self._values.list_captured()
-            return len(elements) == 1 and 0 not in elements and not is_shared
-        return node.operator[1] in ("Dropout", "Identity") and self.is_eliminated(node)
+def _find_quick_gelu(values: GraphValues, node: NodeView) -> Fusion:
+    """Return whether a Mul of doubles multiplies x by the Sigmoid of x, or of x times a constant scalar."""
+    if len(node.inputs) != _FACTORS:
+        return ""
+    for name, other in (node.inputs, reversed(node.inputs)):
+        sigmoid = _find_sole_maker(values, name, "Sigmoid")
+        if sigmoid is None or _may_be_constant(values, other):
+            continue
+        if sigmoid.inputs[0] == other:
+            return "QuickGelu"
+        scaled = _find_sole_maker(values, sigmoid.inputs[0], "Mul")
+        factors = scaled.inputs if scaled is not None and len(scaled.inputs) == _FACTORS else None
+        for factor, scale in (factors, reversed(factors)) if factors is not None else ():
+            tensor = values.constant(scale)
+            is_scalar = tensor is not None and [*tensor.dims] in ([], [1]) and values.is_stored(scale)
+            if is_scalar and factor == other:
+                return "QuickGelu"
+    return ""
+
+
+def _find_clipped_activation(values: GraphValues, node: NodeView) -> Fusion:
+    """Return whether a Clip of neither float nor float16, with a constant minimum, follows a Relu."""
+    if len(node.inputs) <= 1 or not node.inputs[1]:
+        return ""
+    relu = _find_sole_maker(values, node.inputs[0], "Relu")
+    return "Clip" if relu is not None and values.is_folded(node.inputs[1], 0) else ""
+
+
+def _find_product_with_activation(values: GraphValues, node: NodeView) -> Fusion:
+    """Return whether the only node that takes the output of a Gemm of doubles is an activation."""
+    output = next(iter(node.outputs), "")
+    if not _is_taken_once(values, output) or _may_be_computed(values, node):
+        return ""
+    return "FusedGemm" if _list_users(values, output)[0].operator[:2] in _ACTIVATIONS else ""
+
+
+def _find_batched_product(values: GraphValues, node: NodeView) -> Fusion:
+    """Return whether a BatchNormalization with constants follows a MatMul of more than 2 axes with a constant.
+
+    Reshape and Transpose nodes may be between them. The second axis of the constant must have the normalized size.
+    Source: 1,500 models with MatMul, 0 to 3 nodes and BatchNormalization, loaded on 5 releases from 1.16.3 to 1.22.1.
+    """
+    if len(node.inputs) < _BATCH_NORMALIZATION_INPUTS or any(node.outputs[1:]):
+        return ""
+    name, product = node.inputs[0], None
+    for _ in values.graph.nodes:  # the graph may not be acyclic
+        product = _find_sole_maker(values, name, "MatMul")
+        between = _find_sole_maker(values, name, "Reshape") or _find_sole_maker(values, name, "Transpose")
+        if between is None:
+            break
+        name = between.inputs[0]
+    if product is None or max(map(values.rank, product.inputs)) <= _MATRIX:
+        return ""
+    weights, *vectors = (product.inputs[1], *node.inputs[1:_BATCH_NORMALIZATION_INPUTS])
+    if not all(values.is_folded(name, 0) for name in (weights, *vectors)):
+        return ""
+    size = _list_sizes(values, weights)[1:_MATRIX]
+    return "Gemm" if size and all(_list_sizes(values, name) == size for name in vectors) else ""
+
+
+def _list_sizes(values: GraphValues, name: str) -> list[int]:
+    """Return the sizes of a value; [] if they are unknown."""
+    value_type = values.type_of(name) if values.is_fixed(name) else None
+    return [] if value_type is None else [dim.dim_value for dim in value_type.tensor_type.shape.dim]
+
+
+def _find_product_of_transposed(values: GraphValues, node: NodeView) -> Fusion:
+    """Return whether the optimizer replaces MatMul and a Transpose before it by `com.microsoft.FusedMatMul`.
+
+    Source: 40 models with MatMul and Transpose of doubles, loaded on ONNX Runtime 1.16.3 to 1.31.1.
+    """
+    if len(node.inputs) != _FACTORS:
+        return ""
+    if not any(_is_swapped(values, name, node.inputs[1 - index]) for index, name in enumerate(node.inputs)):
+        return ""
+    return "FusedMatMul of one" if len(set(node.inputs)) == 1 else "FusedMatMul"
+
+
+def _is_swapped(values: GraphValues, name: str, other: str) -> bool:
+    producer = values.producer(name)
+    if producer is None or producer.operator[:2] != (DEFAULT_DOMAIN, "Transpose") or values.is_output(name):
+        return False
+    source = producer.inputs[0]
+    perm = next((tuple(attribute.ints) for attribute in producer.attributes if attribute.name == "perm"), ())
+    rank = len(perm) or values.rank(source)
+    perm = perm or tuple(reversed(range(rank)))
+    if rank < _MATRIX or values.is_constant(source, 0):
+        return False
+    before = values.producer(source)
+    if before is not None and before.operator[1] == "Transpose":
+        return False  # the optimizer may join them
+    if perm in ((*range(rank),), (*range(rank - 2), rank - 1, rank - 2)):
+        return True
+    with_batch = ((*range(1, rank - 1), 0, rank - 1), (*range(1, rank), 0))
+    return rank > _MATRIX and perm in with_batch and rank == values.rank(other)
+
+
+def _find_sole_maker(values: GraphValues, name: str, operator: str) -> NodeView | None:
+    """Return the node with an operator that makes a value, if only one node takes the value."""
+    maker = values.producer(name)
+    is_made = maker is not None and maker.operator[:2] == (DEFAULT_DOMAIN, operator)
+    return maker if is_made and _is_taken_once(values, name) else None
+
+
+def _may_be_computed(values: GraphValues, node: NodeView) -> bool:
+    """Return whether the optimizer may replace a node by constants."""
+    return all(_may_be_constant(values, name) for name in node.inputs if name)
+
+
+def _may_be_constant(values: GraphValues, name: str) -> bool:
+    """Return whether a value may become a constant. Callers rarely pass constants to local functions."""
+    return values.is_folded(name, 0) if values.is_in_function else values.may_be_folded(name, 0)
+
+
+def _is_taken_once(values: GraphValues, name: str) -> bool:
+    """Return whether one node takes a value once, and neither the graph returns it nor a subgraph captures it."""
+    users = _list_users(values, name)
+    if len(users) != 1 or _count_data_uses(users[0], name) != 1 or values.is_output(name):
+        return False
+    return name not in values.list_captured()
+
+
+def _list_users(values: GraphValues, name: str) -> list[NodeView]:
+    """Return the nodes that take the data of a value, not only its type or known shape."""
+    return [
+        user
+        for user in values.list_users(name)
+        if _count_data_uses(user, name) and not (user.operator[1] == "Shape" and values.is_fixed(name))
+    ]
+
+
+def _count_data_uses(user: NodeView, name: str) -> int:
+    """Return how often a node takes a value. CastLike uses only the type of its second input."""
+    return (user.inputs[:1] if user.operator[1] == "CastLike" else user.inputs).count(name)
+
+
+_FINDERS: Mapping[str, Callable[[GraphValues, NodeView], Fusion]] = {
+    "BatchNormalization": _find_batched_product,
+    "Clip": _find_clipped_activation,
+    "Gemm": _find_product_with_activation,
+    "MatMul": _find_product_of_transposed,
+    "Mul": _find_quick_gelu,
+}
+_FUSED_DOUBLES = frozenset({"Gemm", "MatMul", "Mul"})
+"""Operators of which only nodes of doubles are fused into operators without a kernel."""
+_UNFUSED = {"Clip": (0, _FLOAT, _FLOAT16), "LayerNormalization": (0, _FLOAT16, _BFLOAT16)}
+"""Element types of nodes that no release fails to fuse; 0 means an unknown type."""
+_FUSED_BEFORE_MERGES = frozenset({"BatchNormalization", "Clip"})
+"""Operators that the optimizer fuses before it merges equal nodes, and again afterwards."""

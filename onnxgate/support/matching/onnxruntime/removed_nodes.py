@@ -14,16 +14,20 @@ from onnxgate.core.findings import is_release_within
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.model.reading.view import NodeView
 from onnxgate.support.matching.graph_values import GraphValues
+from onnxgate.support.matching.onnxruntime.optimizer_changes import OptimizerChanges
 from onnxgate.support.matching.operations import Operation, Removal, TypedNode
 
 _BFLOAT16 = "tensor(bfloat16)"
+_WITH_RELU = frozenset({"tensor(double)", "tensor(float)", "tensor(float16)"})
+"""Types for which all releases have a kernel for Relu, or insert casts."""
 _PASSED = frozenset({"Cast", "Identity"})
 _LAYER_PARTS = frozenset({"Add", "Div", "Mul", "Pow", "ReduceMean", "Sqrt", "Sub"})
 _FIRST_LAYER_OPSET = 17
 """First opset in which LayerNormalization has a function body, which accepts bfloat16."""
-_FIRST_RELEASES = {"branch": "1.17.0", "expand": "", "layer": "1.30.0", "shape": ""}
+_FIRST_RELEASES = {"branch": "1.17.0", "clip": "", "expand": "", "layer": "1.30.0", "shape": ""}
 _REASONS = {
     "branch": "the optimizer may remove the branch of `If` that contains `{}`",
+    "clip": "the optimizer may remove `{}`, because `Clip` follows",
     "expand": "the optimizer may remove `{}`, because it may not change the shape",
     "layer": "the optimizer may fuse `{}` and its neighbors into `LayerNormalization`",
     "shape": "the optimizer may remove `{}`, because only the shape of its output is used",
@@ -41,8 +45,9 @@ def explain_removal(operation: Operation, release: str) -> str:
 class RemovedNodes:
     """The nodes of one graph that the optimizer may remove or fuse."""
 
-    def __init__(self, values: GraphValues) -> None:
+    def __init__(self, values: GraphValues, changes: OptimizerChanges) -> None:
         self._values = values
+        self._changes = changes
         self._unread: set[NodeView] | None = None
         self._layers: set[NodeView] | None = None
 
@@ -52,15 +57,18 @@ class RemovedNodes:
             self._unread = self._list_unread()
         if node in self._unread:
             return "shape"
+        if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Relu") and _WITH_RELU.isdisjoint(operation.inputs):
+            return "clip" if self._is_clipped(node) else ""
         if operation.domain != DEFAULT_DOMAIN or _BFLOAT16 not in (*operation.inputs, *operation.outputs):
             return ""
         if operation.name == "Expand":
             return "expand" if self._may_keep_shape(node) else ""
         if operation.name not in _LAYER_PARTS or operation.opset < _FIRST_LAYER_OPSET:
             return ""
+        merged = self._changes.merged
         if self._layers is None:
-            self._layers = {part for it in self._values.graph.nodes for part in self._list_layer(it)}
-        return "layer" if node in self._layers else ""
+            self._layers = {part for it in merged.values.graph.nodes for part in _list_layer(merged.values, it)}
+        return "layer" if merged.find(node) in self._layers else ""
 
     def list_removed_branches(self, node: NodeView) -> frozenset[int]:
         """Return the indexes of the subgraphs of an If that are removed if its condition is or becomes a constant."""
@@ -92,6 +100,13 @@ class RemovedNodes:
                 ahead += filter(None, maker.inputs)
         return found
 
+    def _is_clipped(self, node: NodeView) -> bool:
+        """Return whether only Clip takes the output of a node."""
+        merged = self._changes.merged
+        found = merged.find(node)
+        users = [user for name in found.outputs for user in merged.values.list_users(name)] if found is not None else []
+        return bool(users) and all(user.operator[:2] == (DEFAULT_DOMAIN, "Clip") for user in users)
+
     def _may_keep_shape(self, node: NodeView) -> bool:
         """Return whether an Expand may have a constant shape that is the one of its input."""
         if len(node.inputs) <= 1 or not node.outputs or not self._values.may_be_folded(node.inputs[1], 0):
@@ -105,48 +120,51 @@ class RemovedNodes:
         sizes = [[dim.dim_value for dim in it.tensor_type.shape.dim] for it in types if it is not None]
         return sizes[0] == sizes[1]
 
-    def _list_layer(self, division: NodeView) -> Iterator[NodeView]:
-        """Yield the nodes of a decomposed LayerNormalization, by the node that divides by the standard deviation."""
-        if division.operator[1] != "Div":
-            return
-        deviation, root = self._find_maker(division, "Sub", 0), self._find_maker(division, "Sqrt", 1)
-        total = self._find_maker(root, "Add", 0, 1)
-        means = [self._find_maker(total, "ReduceMean", index) for index in range(2)]
-        mean = self._find_maker(deviation, "ReduceMean", 1)
-        power = self._find_maker(next(filter(None, means), None), "Pow", 0)
-        other = self._find_maker(power, "Sub", 0)
-        if mean is None or other is None:
-            return
-        scaled = list(self._iterate_users(division, "Mul"))
-        shifted = [user for node in scaled for user in self._iterate_users(node, "Add")]
-        if shifted:
-            yield from filter(None, (division, deviation, root, total, *means, mean, power, other, *scaled, *shifted))
 
-    def _find_maker(self, node: NodeView | None, operator: str, *indexes: int) -> NodeView | None:
-        """Return the node with an operator that makes one of some inputs of a node, also before casts."""
-        for index in indexes if node is not None else ():
-            name = node.inputs[index] if node is not None and index < len(node.inputs) else ""
-            passed = set()
-            while (maker := self._values.producer(name)) is not None and maker.operator[1] in _PASSED and maker.inputs:
-                name = maker.inputs[0]
-                if name in passed:  # the graph is not acyclic
-                    return None
-                passed.add(name)
-            if maker is not None and maker.operator[:2] == (DEFAULT_DOMAIN, operator):
-                return maker
-        return None
+def _list_layer(values: GraphValues, division: NodeView) -> Iterator[NodeView]:
+    """Yield the nodes of a decomposed LayerNormalization, by the node that divides by the standard deviation."""
+    if division.operator[1] != "Div":
+        return
+    deviation, root = _find_maker(values, division, "Sub", 0), _find_maker(values, division, "Sqrt", 1)
+    total = _find_maker(values, root, "Add", 0, 1)
+    means = [_find_maker(values, total, "ReduceMean", index) for index in range(2)]
+    mean = _find_maker(values, deviation, "ReduceMean", 1)
+    power = _find_maker(values, next(filter(None, means), None), "Pow", 0)
+    other = _find_maker(values, power, "Sub", 0)
+    if mean is None or other is None:
+        return
+    scaled = list(_iterate_users(values, division, "Mul"))
+    shifted = [user for node in scaled for user in _iterate_users(values, node, "Add")]
+    if shifted:
+        yield from filter(None, (division, deviation, root, total, *means, mean, power, other, *scaled, *shifted))
 
-    def _iterate_users(self, node: NodeView, operator: str) -> Iterator[NodeView]:
-        """Yield the nodes with an operator that take the outputs of a node, also after casts."""
-        found: dict[str, None] = dict.fromkeys(node.outputs)
-        ahead = list(found)
-        while ahead:
-            for user in self._values.list_users(ahead.pop()):
-                if user.operator[1] in _PASSED:
-                    ahead += [name for name in user.outputs if name not in found]
-                    found |= dict.fromkeys(user.outputs)
-                elif user.operator[:2] == (DEFAULT_DOMAIN, operator):
-                    yield user
+
+def _find_maker(values: GraphValues, node: NodeView | None, operator: str, *indexes: int) -> NodeView | None:
+    """Return the node with an operator that makes one of some inputs of a node, also before casts."""
+    for index in indexes if node is not None else ():
+        name = node.inputs[index] if node is not None and index < len(node.inputs) else ""
+        passed = set()
+        while (maker := values.producer(name)) is not None and maker.operator[1] in _PASSED and maker.inputs:
+            name = maker.inputs[0]
+            if name in passed:  # the graph is not acyclic
+                return None
+            passed.add(name)
+        if maker is not None and maker.operator[:2] == (DEFAULT_DOMAIN, operator):
+            return maker
+    return None
+
+
+def _iterate_users(values: GraphValues, node: NodeView, operator: str) -> Iterator[NodeView]:
+    """Yield the nodes with an operator that take the outputs of a node, also after casts."""
+    found: dict[str, None] = dict.fromkeys(node.outputs)
+    ahead = list(found)
+    while ahead:
+        for user in values.list_users(ahead.pop()):
+            if user.operator[1] in _PASSED:
+                ahead += [name for name in user.outputs if name not in found]
+                found |= dict.fromkeys(user.outputs)
+            elif user.operator[:2] == (DEFAULT_DOMAIN, operator):
+                yield user
 
 
 def mark_removed(nodes: Iterable[TypedNode], removal: Removal) -> tuple[TypedNode, ...]:

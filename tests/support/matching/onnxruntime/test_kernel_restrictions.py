@@ -106,7 +106,7 @@ def test_scales_must_suit_the_mode(mode: str, scales: str, release: str, expecte
     [
         ("t = Transpose <perm = [1, 0]> (b) y = MatMul (a, t)", "refused"),
         ("t = Transpose <perm = [1, 0]> (b) u = Identity (t) y = MatMul (a, u)", "refused"),
-        ("t = Transpose <perm = [0, 1]> (b) y = MatMul (a, t)", "loads"),
+        ("t = Transpose <perm = [0, 1]> (b) y = MatMul (a, t)", "refused"),
         ("t = Transpose <perm = [1, 0]> (b) u = Abs (t) y = MatMul (a, u)", "loads"),
         ("t = MatMul (a, b) y = Transpose <perm = [1, 0]> (t)", "loads"),
         ("c = Constant <value = double[2, 2] {1, 2, 3, 4}> () t = Transpose (c) y = MatMul (a, t)", "loads"),
@@ -148,6 +148,26 @@ def test_fused_products_of_float8_values(nodes: str, returns: str, expected: str
     body = f"({_FLOAT8}) => ({returns}) {{ {nodes} }}"
 
     assert [expected, "loads"] == [verdict(19, body, release) for release in ("1.31.0", "1.32.0")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("d = DequantizeLinear (f, h, i) t = Sigmoid (d) y = QuantizeLinear (t, h, i)", "loads"),
+        ("d = DequantizeLinear (a, h, i) t = Sigmoid (d) y = QuantizeLinear (t, h, i)", "refused"),
+        ("d = DequantizeLinear (a, h, i) t = Tanh (d) y = QuantizeLinear (t, h, i)", "loads"),
+        (
+            "d = DequantizeLinear (a, h, i) e = DequantizeLinear (a, h, i) m = Mul (d, e) y = QuantizeLinear (m, h, i)",
+            "refused",
+        ),
+    ],
+)
+def test_constant_and_equal_nodes_of_float8_values(nodes: str, expected: str) -> None:
+    """Nodes of constants are computed, and equal nodes are merged, before nodes of dequantized values are fused."""
+    body = f"""(float8e4m3fn[2] a) => (float8e4m3fn[2] y)
+        <float8e4m3fn[2] f = {{48, 49}}, float h = {{0.5}}, float8e4m3fn i = {{0}}> {{ {nodes} }}"""
+
+    assert [expected, "loads"] == [verdict(19, body, release) for release in ("1.31.1", "1.32.0")]
 
 
 def test_only_the_cpu_provider_fuses_float8_values() -> None:

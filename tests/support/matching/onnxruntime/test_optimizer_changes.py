@@ -66,11 +66,30 @@ def test_clipped_relu(value_type: str, nodes: str, expected: str) -> None:
         ("2, 2, 2", "m = MatMul (x, s) y = BatchNormalization (m, b, b, b, b)", "refused"),
         ("2, 2, 2", "m = MatMul (w, x) y = BatchNormalization (m, b, b, b, b)", "loads"),
         ("2, 2, 2", "m = MatMul (x, w) n = BatchNormalization (m, b, b, b, b) y = Add (m, n)", "loads"),
+        ("2, 2, 2", "m = MatMul (x, v) y = BatchNormalization (m, b, b, b, b)", "loads"),
+        ("2, 2, 2", "m = MatMul (x, u) y = BatchNormalization (m, b, b, b, b)", "refused"),
+        (
+            "2, 2, 2",
+            "m = MatMul (x, w) t = Transpose (m) p = Transpose (t) y = BatchNormalization (p, b, b, b, b)",
+            "refused",
+        ),
+        (
+            "2, 2, 2",
+            "m = MatMul (x, w) n = MatMul (x, w) o = BatchNormalization (m, b, b, b, b) y = Add (n, o)",
+            "refused",
+        ),
+        (
+            "2, 2, 2",
+            "m = MatMul (x, w) n = MatMul (x, w) i = Identity (m) p = BatchNormalization (i, b, b, b, b) "
+            "y = Add (n, p)",
+            "loads",
+        ),
     ],
 )
 def test_normalized_products_of_batches(shape: str, nodes: str, expected: str) -> None:
     """Releases from 1.17.0 to 1.20.1 replace MatMul and BatchNormalization by Gemm, even if there are more axes."""
     graph = f"""(float[{shape}] x) => (float y) <float[2, 2] w = {{1, 2, 3, 4}},
+        float[2, 3] v = {{1, 2, 3, 4, 5, 6}}, float[1, 2, 3] u = {{1, 2, 3, 4, 5, 6}},
         float[1, 2, 2] s = {{1, 2, 3, 4}}, float[2] b = {{1, 2}}> {{ {nodes} }}"""
 
     verdicts = list_verdicts(graph, "1.16.3", "1.17.0", "1.20.1", "1.21.0")
@@ -139,11 +158,11 @@ def test_problem_of_a_fused_node(nodes: str, expected: str) -> None:
         ("float", "v = LayerNormalization (x, s) y = Sum (v, v, v, v, v, v, v)", "loads"),
         ("float", "v = LayerNormalization (x, s) a = Neg (v) h = Shape (v) y = Reshape (a, h)", "loads"),
         ("float", "v = LayerNormalization (x, s) y = Mul (v, v)", "unknown"),
-        ("float", "v = LayerNormalization (x, s) a = Identity (v) b = Abs (v) y = Add (a, b)", "unknown"),
-        ("float", "v = LayerNormalization (x, s) a = Conv (v, t) b = Conv (v, t) y = Add (a, b)", "unknown"),
+        ("float", "v = LayerNormalization (x, s) a = Identity (v) b = Abs (v) y = Add (a, b)", "refused"),
+        ("float", "v = LayerNormalization (x, s) a = Conv (v, t) b = Conv (v, t) y = Add (a, b)", "loads"),
         ("float", "v = LayerNormalization (x, s) y = HardSwish (v)", "unknown"),
-        ("float", "v = LayerNormalization (x, s) a = Cast <to = 1> (v) b = Abs (v) y = Add (a, b)", "unknown"),
-        ("float", "v = LayerNormalization (x, s) i = Identity (v) a = Neg (i) b = Abs (i) y = Add (a, b)", "unknown"),
+        ("float", "v = LayerNormalization (x, s) a = Cast <to = 1> (v) b = Abs (v) y = Add (a, b)", "refused"),
+        ("float", "v = LayerNormalization (x, s) i = Identity (v) a = Neg (i) b = Abs (i) y = Add (a, b)", "refused"),
         ("float", "v = LayerNormalization (x, s) a = Relu (v) b = Clip (a) c = Relu (v) y = Add (b, c)", "unknown"),
         (
             "float",
