@@ -12,7 +12,8 @@ import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, checker, defs, helper, numpy_helper
 
 from campaigns.conformance import schema_fuzz, schemas
-from harvest.probing.catalogue import CATALOGUE, Entry, Value
+from harvest.probing.catalogue import CATALOGUE
+from harvest.probing.catalogue.entries import Entry, Value
 from onnxgate.support.operators import Schema, get_implementation, list_known_releases
 
 IR_VERSION = 10
