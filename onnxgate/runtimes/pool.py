@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -335,21 +335,20 @@ class WorkerThread(threading.Thread):
     def _ready_session(self, queued: QueuedJob) -> WorkerSession | Unavailable:
         """Return a worker that is ready and has the permissions for the job; start one if necessary."""
         memory_mib = memory_limit_mib(queued.job, queued.limits) if self._limited else None
-        required = self._required_permissions(queued.job, memory_mib)
+        required = self._required_permissions([queued.job], memory_mib)
         if self._session is not None and not self._session.ended and self._permissions.covers(required):
             return self._session
         if self._interpreter is None:
             raise CancelledError  # the pool was closed before the environment was created
         with self._queue.mutex:  # so that one worker can run all queued jobs
             waiting = [later.job for later in self._queue.queue if later is not None]
-        for job in waiting:
-            required |= self._required_permissions(job, None)
+        required |= self._required_permissions(waiting, None)
         return self._launch(self._interpreter, queued, required | Permissions(frozenset(self._pool.readable)))
 
-    def _required_permissions(self, job: Job, memory_mib: int | None) -> Permissions:
+    def _required_permissions(self, queued: Iterable[Job], memory_mib: int | None) -> Permissions:
         if not self._limited:
             return Permissions()
-        return sandbox.required_permissions(job, memory_mib, own=self._spec.interpreter is not None)
+        return sandbox.required_permissions(queued, memory_mib, own=self._spec.interpreter is not None)
 
     def _start_unlimited(self, queued: QueuedJob, reason: str) -> WorkerSession | Unavailable:
         """Start a worker without a sandbox if it failed to start in one. No untrusted model has been loaded yet."""

@@ -101,15 +101,17 @@ class Permissions:
         )
 
 
-def required_permissions(job: jobs.Job, memory_mib: int | None, *, own: bool) -> Permissions:
-    """Return the permissions for a job. With `own`, the job runs in a user environment, whose files may be anywhere."""
+def required_permissions(queued: Iterable[jobs.Job], memory_mib: int | None, *, own: bool) -> Permissions:
+    """Return the permissions for jobs. With `own`, they run in a user environment, whose files may be anywhere."""
+    queued = tuple(queued)
+    files = dict.fromkeys(file for job in queued for file in _job_files(job))
     # The folders of the files and of their link targets may contain external data.
-    files = [path for file in dict.fromkeys(_job_files(job)) for path in (file, os.path.realpath(file))]
+    folders = (Path(path).absolute().parent for file in files for path in (file, os.path.realpath(file)))
     return Permissions(
-        reads=frozenset(readable_paths(Path(file).absolute().parent for file in files)),
+        reads=frozenset(readable_paths(folders)),
         all_reads=own,
-        processes=isinstance(job, jobs.Benchmark),  # memory is measured in new processes
-        devices=own or any(provider != CPU_PROVIDER for provider in getattr(job, "providers", ())),
+        processes=any(isinstance(job, jobs.Benchmark) for job in queued),  # memory is measured in new processes
+        devices=own or any(it != CPU_PROVIDER for job in queued for it in getattr(job, "providers", ())),
         file_mib=MIN_FILE_LIMIT_MIB << max(0, -(-(memory_mib or 0) // MIN_FILE_LIMIT_MIB) - 1).bit_length(),
     )
 

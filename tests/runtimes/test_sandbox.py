@@ -362,7 +362,7 @@ def test_scope_of_permissions(has: Permissions, wants: Permissions, *, covered: 
 @pytest.mark.parametrize(("memory_mib", "file_mib"), [(None, 8192), (8192, 8192), (8193, 16384), (40_000, 65536)])
 def test_files_may_be_as_large_as_a_job_s_memory(memory_mib: int | None, file_mib: int) -> None:
     """The file size limit follows from the memory limit, because outputs are in memory before they are written."""
-    assert sandbox.required_permissions(Load(model="/a/b.onnx"), memory_mib, own=False).file_mib == file_mib
+    assert sandbox.required_permissions([Load(model="/a/b.onnx")], memory_mib, own=False).file_mib == file_mib
 
 
 def deliver(write: Callable[[Path], object], target: Path) -> Path:

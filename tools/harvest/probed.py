@@ -46,7 +46,7 @@ PROVIDER = "CPUExecutionProvider"
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose probes are too few to conclude that a version of them is never loaded."""
 MIN_PROBES = 8
-"""Minimum number of probes, all of them refused, from which it follows that a version of an operator is refused."""
+"""Minimum number of probes, all of them refused, from which it follows that a version or a type is refused."""
 PROBES_PER_PART = 2000
 """Number of probes after which results are stored, so that an interrupted harvest loads few probes again."""
 DIGEST_LENGTH = 16  # hex digits
@@ -164,6 +164,7 @@ class ProbedHarvester:
             texts = self._load(spec, {digest: probe.data for digest, probe in part.items()})
             results |= {digest: self._classify(probe, texts[digest]) for digest, probe in part.items()}
             self._store(work, release, record)
+        self._store(work, release, record)
         return record
 
     def _load(self, spec: WorkerSpec, models: Mapping[str, bytes]) -> dict[str, str]:
@@ -249,12 +250,17 @@ def describe_probe(model: onnx.ModelProto) -> _ProbeModel:
 
 
 def _derive_limits(results: Iterable[tuple[_ProbeModel, int]]) -> Limits:
-    """Return the limits of a release: it accepts all versions, but not inputs and outputs of all types."""
-    loads: dict[str, bool] = defaultdict(bool)
+    """Return the limits of a release: it accepts all versions, but not inputs and outputs of all types.
+
+    Of types of sequences and optional values that few probes have, it is not known whether they are refused.
+    """
+    loads: dict[str, list[bool]] = defaultdict(list)
     for probe, result in results:
         for type_name in filter(None, probe.interface):
-            loads[type_name] |= result == LOADS
-    return Limits(ir=None, opsets={}, refused_interface_types=tuple(sorted(it for it in loads if not loads[it])))
+            loads[type_name].append(result == LOADS)
+    is_known = {name: name.startswith("tensor(") or len(found) >= MIN_PROBES for name, found in loads.items()}
+    refused = (name for name, found in loads.items() if not any(found) and is_known[name])
+    return Limits(ir=None, opsets={}, refused_interface_types=tuple(sorted(refused)))
 
 
 def _derive_table(record: Record, results: Iterable[tuple[_ProbeModel, int]]) -> Table:
