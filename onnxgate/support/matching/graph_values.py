@@ -40,9 +40,16 @@ class GraphValues:
     """The values of one graph."""
 
     def __init__(
-        self, graph: GraphView, scope: Scope, *, is_in_function: bool, outer: GraphValues | None = None
+        self,
+        graph: GraphView,
+        scope: Scope,
+        imports: Mapping[str, int],
+        *,
+        is_in_function: bool,
+        outer: GraphValues | None = None,
     ) -> None:
         self.graph = graph
+        self.imports = imports  # opset of each domain
         self.is_in_function = is_in_function
         self.type_of = scope.type_of
         self._scope = scope
@@ -61,7 +68,7 @@ class GraphValues:
     def with_nodes(self, nodes: tuple[NodeView, ...], captured: set[str]) -> GraphValues:
         """Return the values of the same graph with other nodes, and the names that nodes in subgraphs use."""
         graph = replace(self.graph, nodes=nodes)
-        changed = GraphValues(graph, self._scope, is_in_function=self.is_in_function, outer=self._outer)
+        changed = GraphValues(graph, self._scope, self.imports, is_in_function=self.is_in_function, outer=self._outer)
         changed._captured = captured
         return changed
 

@@ -87,6 +87,22 @@ def test_quick_gelu(outputs: str, nodes: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("node", "opset", "expected"),
+    [
+        ("Softmax <axis = 1> (x)", 11, "refused"),
+        ("Softmax <axis = -1> (x)", 11, "loads"),
+        ("Softmax <axis = 1> (x)", 13, "loads"),
+        ("Softmax <axis = -1> (x)", 13, "refused"),
+    ],
+)
+def test_default_attributes_of_each_version(node: str, opset: int, expected: str) -> None:
+    """A node with a default attribute equals one without it; defaults depend on the version of the operator."""
+    graph = f"(double[2, 9] x) => (double[2, 9] y) {{ a = Softmax (x) b = {node} s = Sigmoid (a) y = Mul (b, s) }}"
+
+    assert list_verdicts(graph, "1.16.3", "1.26.0", opset=opset) == [expected, expected]
+
+
+@pytest.mark.parametrize(
     ("nodes", "expected"),
     [
         ("r = Relu (x) c = Clip (r, low) d = Clip (r, low) y = Add (c, d)", "refused"),
