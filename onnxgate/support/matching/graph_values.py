@@ -57,6 +57,7 @@ class GraphValues:
         self._producers: Mapping[str, NodeView] | None = None
         self._users: dict[str, list[NodeView]] | None = None
         self._captured: set[str] | None = None
+        self._outputs: set[str] | None = None
         self._sources: dict[str, ValueSource] = {}
         self._used: set[str] | None = None
 
@@ -151,7 +152,9 @@ class GraphValues:
 
     def is_output(self, name: str) -> bool:
         """Return whether the graph returns a value."""
-        return any(getattr(value, "name", value) == name for value in self.graph.proto.output)
+        if self._outputs is None:
+            self._outputs = {getattr(value, "name", value) for value in self.graph.proto.output}
+        return name in self._outputs
 
     def rank(self, name: str) -> int:
         """Return the number of axes of a value; -1 if it is unknown."""
