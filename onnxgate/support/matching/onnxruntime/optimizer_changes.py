@@ -228,11 +228,24 @@ def _find_clipped_activation(values: GraphValues, node: NodeView) -> Fusion:
 
 
 def _find_product_with_activation(values: GraphValues, node: NodeView) -> Fusion:
-    """Return whether the only node that takes the output of a Gemm of doubles is an activation."""
-    output = next(iter(node.outputs), "")
-    if not _is_taken_once(values, output) or _may_be_computed(values, node):
+    """Return whether the only node that takes the output of a Gemm of doubles is an activation.
+
+    Transpose nodes may be between them if the Gemm has no bias: they are fused with the Gemm first.
+    Source: 19 models with Gemm, Transpose and activations of doubles, loaded on 1.16.3, 1.17.3 and 1.18.1.
+    """
+    if _may_be_computed(values, node):
         return ""
-    return "FusedGemm" if _list_users(values, output)[0].operator[:2] in _ACTIVATIONS else ""
+    output = next(iter(node.outputs), "")
+    for _ in values.graph.nodes:  # the graph may not be acyclic
+        if not _is_taken_once(values, output):
+            break
+        user = _list_users(values, output)[0]
+        if user.operator[:2] in _ACTIVATIONS:
+            return "FusedGemm"
+        if user.operator[:2] != (DEFAULT_DOMAIN, "Transpose") or any(node.inputs[2:]):
+            break
+        output = user.outputs[0]
+    return ""
 
 
 def _find_batched_product(values: GraphValues, node: NodeView) -> Fusion:
