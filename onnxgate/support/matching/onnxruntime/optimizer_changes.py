@@ -242,10 +242,15 @@ def _find_product_with_activation(values: GraphValues, node: NodeView) -> Fusion
         user = _list_users(values, output)[0]
         if user.operator[:2] in _ACTIVATIONS:
             return "FusedGemm"
-        if user.operator[:2] != (DEFAULT_DOMAIN, "Transpose") or any(node.inputs[2:]):
+        if user.operator[:2] != (DEFAULT_DOMAIN, "Transpose") or not _is_product_without_bias(node):
             break
         output = user.outputs[0]
     return ""
+
+
+def _is_product_without_bias(node: NodeView) -> bool:
+    """Return whether a node is a Gemm with which the optimizer fuses a Transpose of its output."""
+    return node.operator[:2] == (DEFAULT_DOMAIN, "Gemm") and not any(node.inputs[2:])
 
 
 def _find_batched_product(values: GraphValues, node: NodeView) -> Fusion:
@@ -281,7 +286,8 @@ def _list_sizes(values: GraphValues, name: str) -> list[int]:
 def _find_product_of_transposed(values: GraphValues, node: NodeView) -> Fusion:
     """Return whether the optimizer replaces MatMul and a Transpose before it by `com.microsoft.FusedMatMul`.
 
-    Source: 40 models with MatMul and Transpose of doubles, loaded on ONNX Runtime 1.16.3 to 1.31.1.
+    Source: 40 models with MatMul and Transpose of doubles, loaded on ONNX Runtime 1.16.3 to 1.31.1; 15 models with a
+    Gemm before them, loaded on 1.16.3, 1.21.1 and 1.25.1.
     """
     if len(node.inputs) != _FACTORS:
         return ""
@@ -303,6 +309,8 @@ def _is_swapped(values: GraphValues, name: str, other: str) -> bool:
     before = values.producer(source)
     if before is not None and before.operator[1] == "Transpose":
         return False  # the optimizer may join them
+    if before is not None and _is_product_without_bias(before) and _is_taken_once(values, source):
+        return False  # the optimizer fuses Gemm and Transpose first
     if perm in ((*range(rank),), (*range(rank - 2), rank - 1, rank - 2)):
         return True
     with_batch = ((*range(1, rank - 1), 0, rank - 1), (*range(1, rank), 0))

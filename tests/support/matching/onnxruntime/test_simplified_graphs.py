@@ -139,6 +139,22 @@ def test_products_of_transposed(nodes: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [
+        ("g = Gemm (x, x) t = Transpose (g) y = MatMul (x, t)", "loads"),
+        ("g = Gemm (x, x) t = Transpose (g) u = Transpose (g) y = MatMul (u, t)", "loads"),
+        ("g = Gemm (x, x, x) t = Transpose (g) y = MatMul (x, t)", "refused"),
+        ("g = Gemm (x, x) t = Transpose (g) m = MatMul (x, t) y = Add (g, m)", "refused"),
+    ],
+)
+def test_products_of_a_transposed_gemm(nodes: str, expected: str) -> None:
+    """Transpose is fused with a Gemm without a bias before it, so that MatMul is not fused with it."""
+    graph = f"(double[2, 2] x) => (double[2, 2] y) {{ {nodes} }}"
+
+    assert list_verdicts(graph, "1.16.3", "1.21.1", "1.25.1") == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
         (
             "a = Neg (x) b = Neg (x) v = LayerNormalization (a, s) u = LayerNormalization (b, s) y = Add (u, v)",
             "refused",
