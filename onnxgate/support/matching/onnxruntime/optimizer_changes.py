@@ -1,4 +1,4 @@
-"""Find the nodes that ONNX Runtime's optimizer removes, or fuses with their neighbors before it selects kernels."""
+"""Find the nodes that ONNX Runtime's optimizer fuses with their neighbors before it selects kernels."""
 
 from __future__ import annotations
 
