@@ -137,6 +137,27 @@ def test_products_of_transposed(nodes: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("perms", "expected"),
+    [
+        (([1, 0], [1, 0]), "refused"),
+        (([1, 0], [0, 1]), "refused"),
+        (([0, 1, 2],), "refused"),
+        (([0, 2, 1], [0, 2, 1]), "loads"),
+        (([0, 2, 1], [0, 2, 1], [0, 1, 2]), "refused"),
+        (([2, 0, 1], [2, 0, 1]), "refused"),
+        (([2, 0, 1], [1, 2, 0]), "loads"),
+    ],
+)
+def test_products_after_transposes_in_sequence(perms: tuple[list[int], ...], expected: str) -> None:
+    """Transpose nodes are joined before MatMul is fused with them, and removed if they change nothing together."""
+    nodes = "".join(f"t{i + 1} = Transpose <perm = {perm}> (t{i}) " for i, perm in enumerate(perms))
+    value = f"double[{', '.join('2' for _ in perms[0])}]"
+    graph = f"({value} t0, {value} z) => ({value} y) {{ {nodes} y = MatMul (t{len(perms)}, z) }}"
+
+    assert list_verdicts(graph, "1.16.3", "1.21.1", "1.25.1") == [expected] * 3
+
+
+@pytest.mark.parametrize(
     ("nodes", "expected"),
     [
         ("g = Gemm (x, x) t = Transpose (g) y = MatMul (x, t)", "loads"),
