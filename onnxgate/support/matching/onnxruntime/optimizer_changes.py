@@ -287,7 +287,8 @@ def _find_product_of_transposed(values: GraphValues, node: NodeView) -> Fusion:
     """Return whether the optimizer replaces MatMul and a Transpose before it by `com.microsoft.FusedMatMul`.
 
     Source: 40 models with MatMul and Transpose of doubles, loaded on ONNX Runtime 1.16.3 to 1.31.1; 15 models with a
-    Gemm before them and 266 with 2 to 4 Transpose nodes in sequence, loaded on 1.16.3, 1.21.1 and 1.25.1.
+    Gemm before them, 266 with 2 to 4 Transpose nodes in sequence and 21 with a Cast, loaded on 1.16.3, 1.21.1 and
+    1.25.1.
     """
     if len(node.inputs) != _FACTORS:
         return ""
@@ -297,16 +298,21 @@ def _find_product_of_transposed(values: GraphValues, node: NodeView) -> Fusion:
 
 
 def _is_swapped(values: GraphValues, name: str, other: str) -> bool:
-    """Return whether MatMul is fused with the Transpose nodes that make an input."""
+    """Return whether MatMul is fused with the Transpose nodes that make an input, also before a Cast."""
     perms: list[tuple[int, ...]] = []
     source, maker = name, values.producer(name)
+    if maker is not None and maker.operator[:2] == (DEFAULT_DOMAIN, "Cast"):
+        source = maker.inputs[0]
+        maker = values.producer(source)
+    if values.is_output(source):
+        return False
     for _ in values.graph.nodes:  # the graph may not be acyclic
         if maker is None or not _is_transpose(maker):
             break
         perms.append(_get_permutation(values, maker))
         source = maker.inputs[0]
         maker = values.producer(source)
-    if not perms or values.is_output(name) or values.is_constant(source, 0):
+    if not perms or values.is_constant(source, 0):
         return False
     if maker is not None and _is_product_without_bias(maker) and _is_taken_once(values, source):
         return False  # the optimizer fuses Gemm and Transpose first

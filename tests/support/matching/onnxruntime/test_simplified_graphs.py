@@ -160,6 +160,23 @@ def test_products_after_transposes_in_sequence(perms: tuple[list[int], ...], exp
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [
+        ("t = Transpose (f) c = Cast <to = 11> (t) y = MatMul (z, c)", "refused"),
+        ("t = Transpose (f) z2 = Cast <to = 11> (t) y = MatMul (z, z2)", "refused"),
+        ("t = Transpose (f) c = Cast <to = 10> (t) d = Cast <to = 11> (c) y = MatMul (z, d)", "loads"),
+        ("g = Gemm (f, f) t = Transpose (g) c = Cast <to = 11> (t) y = MatMul (z, c)", "loads"),
+    ],
+)
+def test_products_after_a_cast(nodes: str, expected: str) -> None:
+    """MatMul is also fused with a Transpose before a Cast."""
+    more = ", double[2, 2] z2" if "z2" in nodes else ""
+    graph = f"(double[2, 2] z, float[2, 2] f) => (double[2, 2] y{more}) {{ {nodes} }}"
+
+    assert list_verdicts(graph, "1.16.3", "1.21.1", "1.25.1") == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
         ("g = Gemm (x, x) t = Transpose (g) y = MatMul (x, t)", "loads"),
         ("g = Gemm (x, x) t = Transpose (g) u = Transpose (g) y = MatMul (u, t)", "loads"),
         ("g = Gemm (x, x, x) t = Transpose (g) y = MatMul (x, t)", "refused"),
