@@ -165,17 +165,14 @@ class Scope:
         return f"{subject} {best}; at opset {_name_opsets(version)}, {newest}{end}"
 
     def _name_limits(self, version: VersionSupport) -> str:
-        """Return what limits the support of a version, such as `, but not with … (2025.4.0–2026.2.1)`."""
-        supported = [span for span in version.spans if span.is_supported]
-        by_reason: dict[str, list[SupportSpan]] = {}
-        for span in supported:
-            for reason in span.reason.split("; ") if span.reason else ():
-                by_reason.setdefault(reason, []).append(span)
-        parts = [
-            reason + (f" ({self.name_ranges(spans)})" if spans != supported else "")
-            for reason, spans in by_reason.items()
-        ]
-        return f", but {join_phrases(parts)}" if parts else ""
+        """Return what limits the support of a version, such as `, but not with … (2025.4.0–2026.2.1); …`."""
+        supported = {span: span.reason.split("; ") for span in version.spans if span.is_supported}
+        ordered = dict.fromkeys(it for found in sorted(supported.values(), key=len, reverse=True) for it in found if it)
+        parts = []
+        for reason in ordered:
+            spans = [span for span, found in supported.items() if reason in found]
+            parts.append(reason + (f" ({self.name_ranges(spans)})" if len(spans) < len(supported) else ""))
+        return f", but {'; '.join(parts)}" if parts else ""
 
     def _name_opset_limits(self, operator: OperatorSupport, version: VersionSupport) -> str:
         """Return which releases do not accept all opsets of a version, such as ` (1.17.0–1.17.3: up to opset 20)`."""

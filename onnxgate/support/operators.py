@@ -76,7 +76,7 @@ class ConditionRow(msgspec.Struct, frozen=True, array_like=True):
     """Features of nodes of operator version `start` that releases refuse, although they have a kernel for it."""
 
     start: int
-    features: tuple[str, ...]  # of `matching/node_features`, such as `axes: dynamic`
+    features: tuple[str, ...]  # of `matching/probed/node_features`, such as `axes: dynamic`
     releases: int
 
 

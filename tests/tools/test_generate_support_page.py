@@ -279,4 +279,4 @@ def test_page_states_what_limits_support() -> None:
     encoded = data(tool.render_page(answers))
 
     assert "only in a `Loop`" in encoded["reasons"]
-    assert "tract refuses many models with control flow, so that they have no prediction" in encoded["reasons"]
+    assert "tract refuses many models with control flow, so they have no prediction" in encoded["reasons"]

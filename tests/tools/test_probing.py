@@ -185,6 +185,23 @@ def test_results_are_assumed_within_a_series(
     assert expected == probed.TRACT.find_assumed(tmp_path, probed.EngineRelease("tract", release))
 
 
+def test_measured_results_are_not_replaced_by_assumed_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If probes are added, the results that a release was measured with stay, and assumed ones are stored."""
+    measured = {"0.22.2": {"a": 0}, "0.22.1": {"a": 1, "b": 0}, "0.22.4": {"a": 1, "b": 0}}
+    for name, results in measured.items():
+        record = probed.Record(source=make_source(probed.EngineRelease("tract", name)), engine="tract", results=results)
+        (tmp_path / f"tract-{name}.json").write_bytes(msgspec.json.encode(record))
+    monkeypatch.setattr(probed, "list_probes", lambda: {"a": None, "b": None})
+    monkeypatch.setattr(probed.EngineRelease, "find_wheel", make_source)
+    monkeypatch.setattr(probed.engine_loads, "find_spec", lambda engine, release: None)
+    release = probed.EngineRelease("tract", "0.22.2")
+
+    made = probed.TRACT.measure(tmp_path, release)
+
+    assert {"a": 0, "b": 0} == made.results
+    assert made == probed.TRACT.recorded(tmp_path, release)
+
+
 def test_the_ends_of_each_series_are_measured_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest and the newest release of a series are measured before those in between, which may agree with both."""
     names = ("0.21.8", "0.21.9", "0.21.10", "0.21.11", "0.22.1", "0.23.0", "0.23.1")

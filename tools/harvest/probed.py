@@ -150,19 +150,20 @@ class ProbedHarvester:
         return record if record.source == release.find_wheel() else None
 
     def measure(self, work: Path, release: EngineRelease) -> Record:
-        """Load the probes without a result with a release, and store the results after each part of them.
+        """Load the probes without a result with a release, and store all results after each part of them.
 
         Probes on which the nearest measured older and newer releases agree are assumed to have the same result.
         """
         stored = self._read(work, release)
-        results = (stored.results if stored is not None else {}) | self.find_assumed(work, release)
+        results = self.find_assumed(work, release) | (stored.results if stored is not None else {})
         record = Record(source=release.find_wheel(), engine=self._engine, results=results)
         missing = [digest for digest in list_probes() if digest not in results]
+        self._store(work, release, record)
         spec = engine_loads.find_spec(self._engine, release.release)
         for start in range(0, len(missing), PROBES_PER_PART):
             part = {digest: list_probes()[digest] for digest in missing[start : start + PROBES_PER_PART]}
             texts = self._load(spec, {digest: probe.data for digest, probe in part.items()})
-            results |= {digest: self._classify(probe, texts[digest]) for digest, probe in part.items()}
+            record.results.update({digest: self._classify(probe, texts[digest]) for digest, probe in part.items()})
             self._store(work, release, record)
         self._store(work, release, record)
         return record

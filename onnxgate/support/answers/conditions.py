@@ -13,6 +13,8 @@ from onnxgate.support.operators import Implementation
 ONLY_CONSTANT = "only if all inputs are constant"
 _ABSENT = re.compile(r"(\w+): (?:unset|omitted)")
 """Pattern of a missing attribute or input in the features of a condition."""
+_COMPUTED = re.compile(r"with (.+) that is not constant")
+"""Pattern of the use of an input that must be constant."""
 _FEATURE = re.compile(r"\w+(?:=|: )")
 """Pattern of the beginning of a feature; uses are sentences."""
 
@@ -28,10 +30,16 @@ def list_refused_uses(name: str, release: Implementation) -> tuple[str, ...]:
 
 def describe_limits(name: str, release: Implementation) -> str:
     """Return which models a release refuses, or often refuses, although it supports the operator; "" if none."""
-    uses = [f"not {use}" for use in list_refused_uses(name, release) if not word_requirement([use])]
+    uses = [_word_limit(use) for use in list_refused_uses(name, release) if not word_requirement([use])]
     is_tract = release.engine == tract_unpredictable_models.ENGINE
     models = tract_unpredictable_models.describe_refused_models(name) if is_tract else ""
-    return "; ".join(filter(None, (join_phrases(uses), models)))
+    return "; ".join(filter(None, (*uses, models)))
+
+
+def _word_limit(use: str) -> str:
+    """Return what a release requires if it refuses a use, such as "`position` must be constant"."""
+    computed = _COMPUTED.fullmatch(use)
+    return f"{computed[1]} must be constant" if computed else f"not {use}"
 
 
 def find_absent_names(features: str) -> list[str]:

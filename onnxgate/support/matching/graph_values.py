@@ -40,9 +40,16 @@ class GraphValues:
     """The values of one graph."""
 
     def __init__(
-        self, graph: GraphView, scope: Scope, *, is_in_function: bool, outer: GraphValues | None = None
+        self,
+        graph: GraphView,
+        scope: Scope,
+        imports: Mapping[str, int],
+        *,
+        is_in_function: bool,
+        outer: GraphValues | None = None,
     ) -> None:
         self.graph = graph
+        self.imports = imports  # opset of each domain
         self.is_in_function = is_in_function
         self.type_of = scope.type_of
         self._scope = scope
@@ -50,6 +57,7 @@ class GraphValues:
         self._producers: Mapping[str, NodeView] | None = None
         self._users: dict[str, list[NodeView]] | None = None
         self._captured: set[str] | None = None
+        self._outputs: set[str] | None = None
         self._sources: dict[str, ValueSource] = {}
         self._used: set[str] | None = None
 
@@ -61,7 +69,7 @@ class GraphValues:
     def with_nodes(self, nodes: tuple[NodeView, ...], captured: set[str]) -> GraphValues:
         """Return the values of the same graph with other nodes, and the names that nodes in subgraphs use."""
         graph = replace(self.graph, nodes=nodes)
-        changed = GraphValues(graph, self._scope, is_in_function=self.is_in_function, outer=self._outer)
+        changed = GraphValues(graph, self._scope, self.imports, is_in_function=self.is_in_function, outer=self._outer)
         changed._captured = captured
         return changed
 
@@ -144,7 +152,9 @@ class GraphValues:
 
     def is_output(self, name: str) -> bool:
         """Return whether the graph returns a value."""
-        return any(getattr(value, "name", value) == name for value in self.graph.proto.output)
+        if self._outputs is None:
+            self._outputs = {getattr(value, "name", value) for value in self.graph.proto.output}
+        return name in self._outputs
 
     def rank(self, name: str) -> int:
         """Return the number of axes of a value; -1 if it is unknown."""

@@ -306,7 +306,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
     ) -> Iterator[TypedNode]:
         """Yield the nodes of a graph with their types; each contains the nodes of its subgraphs or called function."""
         type_of = scope.type_of
-        values = GraphValues(graph, scope, is_in_function=bool(self.within), outer=outer)
+        values = GraphValues(graph, scope, self.imports, is_in_function=bool(self.within), outer=outer)
         traits = TraitReader(values, self.scalar_squeezes)
         removed = RemovedNodes(values, traits.changes)
         describe = functools.partial(self._describe, scope, traits)

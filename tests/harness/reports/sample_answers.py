@@ -52,16 +52,16 @@ BETWEEN = VersionSupport(9, 9, 9, False, (ALL_KERNEL,), (tensor("T", "float", AL
 AFTER = VersionSupport(10, 10, None, False, NEVER, (tensor("T", "float", *NEVER),))
 DEPRECATED = VersionSupport(10, 10, None, True, NEVER, (tensor("T", "float", *NEVER),))
 IN_LOOP = SupportSpan("1.16.3", "1.17.0", "unknown", "only in a `Loop`")
-LIMITED = SupportSpan("1.17.3", "1.17.3", "kernel", "not with `position` that is not constant; not with two loops")
-STILL_LIMITED = SupportSpan("1.18.0", "1.18.1", "kernel", "not with `position` that is not constant")
+LIMITED = SupportSpan("1.17.3", "1.17.3", "kernel", "`position` must be constant")
+MORE_LIMITED = SupportSpan("1.18.0", "1.18.1", "kernel", "not with two loops; `position` must be constant")
 REFUSED_INPUT = SupportSpan("1.16.3", "1.18.1", "unknown", "only if no input of the model is a `tensor(int4)`")
 CONDITIONAL = VersionSupport(
     1,
     1,
     None,
     False,
-    (IN_LOOP, LIMITED, STILL_LIMITED),
-    (tensor("T", "float", IN_LOOP, LIMITED, STILL_LIMITED), tensor("T", "int4", REFUSED_INPUT)),
+    (IN_LOOP, LIMITED, MORE_LIMITED),
+    (tensor("T", "float", IN_LOOP, LIMITED, MORE_LIMITED), tensor("T", "int4", REFUSED_INPUT)),
 )
 SOURCES = tuple(Source(release, f"onnxruntime-{release}-cp311.whl", "sha256:" + "0f" * 32) for release in RELEASES)
 

@@ -322,13 +322,13 @@ def test_conditions_on_which_probed_engines_accept_a_node(
     ("name", "release", "way", "reason"),
     [
         ("SequenceInsert", "2026.2.1", "unknown", "only in a `Loop`"),
-        ("SequenceInsert", "2026.3.0", "converted", "not with `position` that is not constant"),
-        ("SequenceErase", "2026.3.0", "converted", "not with `position` that is not constant"),
+        ("SequenceInsert", "2026.3.0", "converted", "`position` must be constant"),
+        ("SequenceErase", "2026.3.0", "converted", "`position` must be constant"),
         (
             "SequenceAt",
             "2026.2.1",
             "converted",
-            "not with `position` that is not constant and not with a sequence from other operators than "
+            "`position` must be constant; not with a sequence from other operators than "
             "`SequenceConstruct` and `SplitToSequence`",
         ),
         ("SequenceAt", "2026.3.0", "converted", ""),
@@ -353,17 +353,17 @@ def test_what_openvino_refuses_of_sequences_is_stated(name: str, release: str, w
 @pytest.mark.parametrize(
     ("name", "release", "reason"),
     [
-        ("If", "0.23.9", "tract refuses many models with control flow, so that they have no prediction"),
+        ("If", "0.23.9", "tract refuses many models with control flow, so they have no prediction"),
         (
             "NonZero",
             "0.23.9",
-            "tract refuses many models whose sizes it must derive from others, so that they have no prediction",
+            "tract refuses many models whose sizes it must derive from others, so they have no prediction",
         ),
         (
             "Range",
             "0.22.4",
             "not with inputs that mix sizes and other integers; with inputs of variable size, tract refuses many "
-            "models whose sizes it must derive from others, so that they have no prediction",
+            "models whose sizes it must derive from others, so they have no prediction",
         ),
         ("Relu", "0.23.9", ""),
     ],

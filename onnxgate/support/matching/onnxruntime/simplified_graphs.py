@@ -31,8 +31,9 @@ _FLOAT, _INT32, _INT64, _FLOAT16, _DOUBLE = 1, 6, 7, 10, 11
 _SHARED_TYPES = frozenset({_FLOAT, _INT32, _INT64, _FLOAT16, _DOUBLE})
 _MAX_SHARED = 8
 """Number of elements up to which equal constants become one."""
-_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"})
-_DISTINCT = _RANDOM | {"RandomUniformLike", "Constant"}
+_DISTINCT = frozenset(
+    ("Bernoulli", "Constant", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
 """Operators of which equal nodes are not merged."""
 
 
@@ -146,10 +147,31 @@ class _NodeMerges:
         while inputs and not inputs[-1]:
             del inputs[-1]
         candidates = self._candidates.setdefault((node.operator, *inputs), [])
-        equal = next((it for it in candidates if _have_equal_attributes(it, node)), None)
+        equal = next((it for it in candidates if self._have_equal_attributes(it, node)), None)
         if equal is None:
             candidates.append(node)
         return equal
+
+    def _have_equal_attributes(self, node: NodeView, other: NodeView) -> bool:
+        """Return whether two nodes of one operator have equal attributes; defaults may be omitted."""
+        left, right = ({attribute.name: attribute for attribute in it.attributes} for it in (node, other))
+        return all(
+            left[name].SerializeToString() == right[name].SerializeToString() and not left[name].HasField("t")
+            if name in left and name in right
+            else self._is_default(node, left.get(name) or right[name])
+            for name in left.keys() | right.keys()
+        )
+
+    def _is_default(self, node: NodeView, attribute: AttributeProto) -> bool:
+        """Return whether an attribute has its default value in the version of the operator that the graph uses."""
+        from onnx import defs  # only for equal nodes with different attributes
+
+        domain, name, _ = node.operator
+        key = (name, self._values.imports.get(domain, 0), "" if domain == DEFAULT_DOMAIN else domain)
+        if not defs.has(*key):
+            return False
+        known: Mapping[str, defs.OpSchema.Attribute] = defs.get_schema(*key).attributes
+        return attribute.name in known and known[attribute.name].default_value == attribute
 
     def _replace_outputs(self, node: NodeView, equal: NodeView) -> bool:
         """Replace the outputs of a node by those of an equal one. Return whether one of them stays."""
@@ -255,27 +277,3 @@ def _read_elements(tensor: TensorProto) -> tuple[int | float, ...] | None:
         return read_small_values(tensor)
     raw = tensor.raw_data
     return tuple(int.from_bytes(raw[at : at + 2], "little") for at in range(0, len(raw), 2)) or (*tensor.int32_data,)
-
-
-def _have_equal_attributes(node: NodeView, other: NodeView) -> bool:
-    """Return whether two nodes of one operator have equal attributes. An attribute may be omitted for its default."""
-    left, right = ({attribute.name: attribute for attribute in it.attributes} for it in (node, other))
-    return all(
-        left[name].SerializeToString() == right[name].SerializeToString() and not left[name].HasField("t")
-        if name in left and name in right
-        else _is_default(node, (left.get(name) or right[name]))
-        for name in left.keys() | right.keys()
-    )
-
-
-def _is_default(node: NodeView, attribute: AttributeProto) -> bool:
-    """Return whether an attribute has its default value."""
-    from onnx import defs  # only for equal nodes with different attributes
-
-    domain, name, _ = node.operator
-    if not defs.has(name, "" if domain == DEFAULT_DOMAIN else domain):
-        return False
-    known: Mapping[str, defs.OpSchema.Attribute] = defs.get_schema(
-        name, "" if domain == DEFAULT_DOMAIN else domain
-    ).attributes
-    return attribute.name in known and known[attribute.name].default_value == attribute

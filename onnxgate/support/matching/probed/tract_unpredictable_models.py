@@ -63,11 +63,11 @@ def find_unknown_reason(model: TypedModel, implementation: Implementation) -> st
 def describe_refused_models(name: str) -> str:
     """Return which models with an operator tract often refuses although it accepts each node; "" if there are none."""
     if name in CONTROL_FLOW:
-        return f"{_CONTROL_FLOW_REFUSED}, so that they have no prediction"
+        return f"{_CONTROL_FLOW_REFUSED}, so they have no prediction"
     if name in COUNTING_OPERATORS:
-        return f"{_DERIVED_SIZES_REFUSED}, so that they have no prediction"
+        return f"{_DERIVED_SIZES_REFUSED}, so they have no prediction"
     if name in SHAPE_OPERATORS:
-        return f"with inputs of variable size, {_DERIVED_SIZES_REFUSED}, so that they have no prediction"
+        return f"with inputs of variable size, {_DERIVED_SIZES_REFUSED}, so they have no prediction"
     return ""
 
 

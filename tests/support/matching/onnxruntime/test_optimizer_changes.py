@@ -108,6 +108,10 @@ def test_normalized_products_of_batches(shape: str, nodes: str, expected: str) -
         ("float", "m = Gemm (x, x) y = Relu (m)", "loads"),
         ("double", "m = Gemm (x, x) y = Exp (m)", "loads"),
         ("double", "m = Gemm (x, x) r = Relu (m) y = Add (m, r)", "loads"),
+        ("double", "m = Gemm (x, x) t = Transpose (m) y = Relu (t)", "refused"),
+        ("double", "m = Gemm (x, x) t = Transpose (m) u = Transpose <perm = [0, 1]> (t) y = Relu (u)", "refused"),
+        ("double", "m = Gemm (x, x, x) t = Transpose (m) y = Relu (t)", "loads"),
+        ("double", "m = Gemm (x, x) t = Transpose (m) r = Relu (t) y = Add (t, r)", "loads"),
     ],
 )
 def test_gemm_of_doubles_with_an_activation(value_type: str, nodes: str, expected: str) -> None:

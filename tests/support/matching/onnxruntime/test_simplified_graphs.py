@@ -87,6 +87,22 @@ def test_quick_gelu(outputs: str, nodes: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("node", "opset", "expected"),
+    [
+        ("Softmax <axis = 1> (x)", 11, "refused"),
+        ("Softmax <axis = -1> (x)", 11, "loads"),
+        ("Softmax <axis = 1> (x)", 13, "loads"),
+        ("Softmax <axis = -1> (x)", 13, "refused"),
+    ],
+)
+def test_default_attributes_of_each_version(node: str, opset: int, expected: str) -> None:
+    """A node with a default attribute equals one without it; defaults depend on the version of the operator."""
+    graph = f"(double[2, 9] x) => (double[2, 9] y) {{ a = Softmax (x) b = {node} s = Sigmoid (a) y = Mul (b, s) }}"
+
+    assert list_verdicts(graph, "1.16.3", "1.26.0", opset=opset) == [expected, expected]
+
+
+@pytest.mark.parametrize(
     ("nodes", "expected"),
     [
         ("r = Relu (x) c = Clip (r, low) d = Clip (r, low) y = Add (c, d)", "refused"),
@@ -118,6 +134,60 @@ def test_products_of_transposed(nodes: str, expected: list[str]) -> None:
     verdicts = list_verdicts(graph, "1.21.1", "1.22.1", "1.25.1")
 
     assert expected == verdicts if "1, 0, 2" not in nodes else "refused" not in verdicts
+
+
+@pytest.mark.parametrize(
+    ("perms", "expected"),
+    [
+        (([1, 0], [1, 0]), "refused"),
+        (([1, 0], [0, 1]), "refused"),
+        (([0, 1, 2],), "refused"),
+        (([0, 2, 1], [0, 2, 1]), "loads"),
+        (([0, 2, 1], [0, 2, 1], [0, 1, 2]), "refused"),
+        (([2, 0, 1], [2, 0, 1]), "refused"),
+        (([2, 0, 1], [1, 2, 0]), "loads"),
+    ],
+)
+def test_products_after_transposes_in_sequence(perms: tuple[list[int], ...], expected: str) -> None:
+    """Transpose nodes are joined before MatMul is fused with them, and removed if they change nothing together."""
+    nodes = "".join(f"t{i + 1} = Transpose <perm = {perm}> (t{i}) " for i, perm in enumerate(perms))
+    value = f"double[{', '.join('2' for _ in perms[0])}]"
+    graph = f"({value} t0, {value} z) => ({value} y) {{ {nodes} y = MatMul (t{len(perms)}, z) }}"
+
+    assert list_verdicts(graph, "1.16.3", "1.21.1", "1.25.1") == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("t = Transpose (f) c = Cast <to = 11> (t) y = MatMul (z, c)", "refused"),
+        ("t = Transpose (f) z2 = Cast <to = 11> (t) y = MatMul (z, z2)", "refused"),
+        ("t = Transpose (f) c = Cast <to = 10> (t) d = Cast <to = 11> (c) y = MatMul (z, d)", "loads"),
+        ("g = Gemm (f, f) t = Transpose (g) c = Cast <to = 11> (t) y = MatMul (z, c)", "loads"),
+    ],
+)
+def test_products_after_a_cast(nodes: str, expected: str) -> None:
+    """MatMul is also fused with a Transpose before a Cast."""
+    more = ", double[2, 2] z2" if "z2" in nodes else ""
+    graph = f"(double[2, 2] z, float[2, 2] f) => (double[2, 2] y{more}) {{ {nodes} }}"
+
+    assert list_verdicts(graph, "1.16.3", "1.21.1", "1.25.1") == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("g = Gemm (x, x) t = Transpose (g) y = MatMul (x, t)", "loads"),
+        ("g = Gemm (x, x) t = Transpose (g) u = Transpose (g) y = MatMul (u, t)", "loads"),
+        ("g = Gemm (x, x, x) t = Transpose (g) y = MatMul (x, t)", "refused"),
+        ("g = Gemm (x, x) t = Transpose (g) m = MatMul (x, t) y = Add (g, m)", "refused"),
+    ],
+)
+def test_products_of_a_transposed_gemm(nodes: str, expected: str) -> None:
+    """Transpose is fused with a Gemm without a bias before it, so that MatMul is not fused with it."""
+    graph = f"(double[2, 2] x) => (double[2, 2] y) {{ {nodes} }}"
+
+    assert list_verdicts(graph, "1.16.3", "1.21.1", "1.25.1") == [expected] * 3
 
 
 @pytest.mark.parametrize(
