@@ -165,7 +165,6 @@ class ProbedHarvester:
             texts = self._load(spec, {digest: probe.data for digest, probe in part.items()})
             record.results.update({digest: self._classify(probe, texts[digest]) for digest, probe in part.items()})
             self._store(work, release, record)
-        self._store(work, release, record)
         return record
 
     def _load(self, spec: WorkerSpec, models: Mapping[str, bytes]) -> dict[str, str]:

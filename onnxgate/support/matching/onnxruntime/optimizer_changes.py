@@ -9,7 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.model.reading.view import NodeView
 from onnxgate.support.matching.graph_values import GraphValues
-from onnxgate.support.matching.onnxruntime.simplified_graphs import SimplifiedGraph, simplify_graph
+from onnxgate.support.matching.onnxruntime.simplified_graphs import (
+    NEUTRAL_ELEMENTS,
+    NEUTRAL_HALVES,
+    SimplifiedGraph,
+    simplify_graph,
+)
 from onnxgate.support.matching.operations import Fusion
 
 _FLOAT, _FLOAT16, _DOUBLE, _BFLOAT16 = 1, 10, 11, 16
@@ -40,10 +45,6 @@ _EXPANDED = frozenset(
 _MOST_IN_BODY = 4
 _MAX_REMOVED = 4
 """Number of nodes in sequence that the optimizer may remove, after which uses are not counted."""
-_WITH_NEUTRAL_ELEMENT = frozenset({"Add", "Div", "Mul", "Sub"})
-"""Operators of which the optimizer removes nodes with a constant 0 or 1."""
-_NEUTRAL_HALVES = frozenset({0x0000, 0x8000, 0x3C00})
-"""Bits of 0, -0 and 1 as float16."""
 _FUSED_WITH_LATER = frozenset({"Add", "Div", "Mul", "Sub"})
 _FUSED_WITH_OTHERS = frozenset({"Pow", "ReduceMean", "Sub"})
 """Last and first operators, besides others, that the optimizer fuses into LayerNormalization and its variants."""
@@ -118,7 +119,7 @@ class OptimizerChanges:
             after = [it.operator[1] for output in user.outputs for it in self._values.list_users(output)]
             is_removable = (
                 operator in _REMOVABLE
-                or (operator in _WITH_NEUTRAL_ELEMENT and has_scalar)
+                or (operator in NEUTRAL_ELEMENTS and has_scalar)
                 or (operator == "Relu" and "Clip" in after)
             )
             is_simple = user.operator[0] == DEFAULT_DOMAIN and operator not in _EXPANDED
@@ -188,7 +189,7 @@ class OptimizerChanges:
 
     def _has_neutral_element(self, node: NodeView) -> bool:
         """Return whether a node may do nothing because of a constant, such as an addition of 0."""
-        if node.operator[1] not in _WITH_NEUTRAL_ELEMENT:
+        if node.operator[1] not in NEUTRAL_ELEMENTS:
             return False
         constants = [tensor for name in node.inputs if (tensor := self._values.constant(name)) is not None]
         scalars = [tensor for tensor in constants if math.prod(tensor.dims) == 1]
@@ -196,7 +197,7 @@ class OptimizerChanges:
             int.from_bytes(tensor.raw_data[:2], "little") if tensor.raw_data else next(iter(tensor.int32_data), 0)
             for tensor in scalars
         ]
-        return not _NEUTRAL_HALVES.isdisjoint(bits)
+        return not NEUTRAL_HALVES.keys().isdisjoint(bits)
 
 
 def _find_quick_gelu(values: GraphValues, node: NodeView) -> Fusion:

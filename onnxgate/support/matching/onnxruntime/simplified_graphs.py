@@ -21,10 +21,10 @@ from onnxgate.support.matching.graph_values import GraphValues
 if TYPE_CHECKING:
     from onnx import AttributeProto, TensorProto
 
-_NEUTRAL = {"Add": 0, "Div": 1, "Mul": 1, "Sub": 0}
+NEUTRAL_ELEMENTS = {"Add": 0, "Div": 1, "Mul": 1, "Sub": 0}
 """Operators of which nodes with this constant do nothing."""
-_HALVES = {0x0000: 0, 0x8000: 0, 0x3C00: 1}
-"""Bits of float16 numbers."""
+NEUTRAL_HALVES = {0x0000: 0, 0x8000: 0, 0x3C00: 1}
+"""The numbers 0, -0 and 1 by their bits as float16."""
 _TERMS = 2
 _COMMUTATIVE = frozenset({"Add", "Mul"})
 _FLOAT, _INT32, _INT64, _FLOAT16, _DOUBLE = 1, 6, 7, 10, 11
@@ -248,7 +248,7 @@ def _find_passed(values: GraphValues, node: NodeView) -> str:
 
 def _find_noop(values: GraphValues, node: NodeView, rename: Callable[[str], str]) -> str:
     """Return the input that takes the place of the output of a node with a neutral constant; "" for other nodes."""
-    neutral = _NEUTRAL.get(node.operator[1]) if node.operator[0] == DEFAULT_DOMAIN else None
+    neutral = NEUTRAL_ELEMENTS.get(node.operator[1]) if node.operator[0] == DEFAULT_DOMAIN else None
     if neutral is None or len(node.inputs) != _TERMS or not node.outputs:
         return ""
     if values.is_output(node.outputs[0]) or _is_captured(values, node):
@@ -263,7 +263,7 @@ def _find_noop(values: GraphValues, node: NodeView, rename: Callable[[str], str]
     is_known = is_scalar and tensor.data_type in _SHARED_TYPES and values.is_stored(constant)
     elements = _read_elements(tensor) if is_known else None
     if elements and tensor.data_type == _FLOAT16:
-        elements = tuple(_HALVES.get(int(bits), bits) for bits in elements)
+        elements = tuple(NEUTRAL_HALVES.get(int(bits), bits) for bits in elements)
     return data if elements == (neutral,) else ""
 
 
