@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from packaging.version import Version
 
@@ -16,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from harvest import probed
 from harvest.probing import probe_models
 from harvest.probing.conditions import Condition, Probe, find_conditions
-from onnx import defs
+from onnx import defs, numpy_helper
 
 from onnxgate.project.lock.index import Release
 from onnxgate.support.limits import is_probed_interface_type
@@ -298,3 +299,14 @@ def test_each_type_of_sequence_and_optional_value_is_an_input_and_an_output() ->
     types = {name for it in schema.type_constraints for name in it.allowed_type_strs if not name.startswith("tensor(")}
 
     assert types <= {name for it in probes for name in it.interface}
+
+
+def test_scales_of_probes_fit_their_data() -> None:
+    """An engine refuses a scale of another length, which would count against the shape or the attribute of the probe."""
+    schema = defs.get_schema("DequantizeLinear", 21)
+    models = [model for _, model in probe_models.generate(schema, 21)]
+
+    assert all(map(probe_models._is_scale_valid, models))
+    invalid = models[0]
+    invalid.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones(3, np.float32), "x1"))
+    assert not probe_models._is_scale_valid(invalid)

@@ -87,7 +87,25 @@ def _is_valid(model: ModelProto) -> bool:
         checker.check_node(model.graph.node[0], context)
     except Exception:  # noqa: BLE001 - any error of the checker means that the model is invalid
         return False
-    return True
+    return model.graph.node[0].op_type not in ("DequantizeLinear", "QuantizeLinear") or _is_scale_valid(model)
+
+
+def _is_scale_valid(model: ModelProto) -> bool:
+    """Return whether the scale of a QuantizeLinear or DequantizeLinear fits the data, which the checker ignores."""
+    node = model.graph.node[0]
+    shapes = {value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in model.graph.input}
+    shapes |= {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
+    data, scale, *points = (shapes[name] for name in node.input if name)
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    if not data or not scale or scale == [1]:
+        return True  # a rank that is not known, or one scale for all elements
+    axis, block_size = attributes.get("axis", 1), attributes.get("block_size", 0)
+    if not -len(data) <= axis < len(data) or any(point not in ([], scale) for point in points):
+        return False
+    if not block_size:
+        return len(scale) == 1 and data[axis] in (0, *scale)  # 0: a size that is not known
+    blocks = [-(-size // block_size) if index == axis % len(data) else size for index, size in enumerate(data)]
+    return len(scale) == len(data) and all(size in (0, blocks[index]) for index, size in enumerate(scale))
 
 
 def _list_cases(schema: Any, opset: int, entry: Entry, rng: random.Random, seed: int) -> Iterator[Case]:
@@ -142,10 +160,10 @@ def _vary(schema: Any, entry: Entry) -> Iterator[Case]:
         for name in names:
             yield Case(form=index, flipped=frozenset([name]))
         stored = frozenset(name for name in inputs if name in form and not isinstance(form[name], tuple))
-        if len(stored) > 1:
+        if stored:
             yield Case(form=index, flipped=stored)
-            for name in sorted(stored.difference(names)):
-                yield Case(form=index, flipped=frozenset([name]))
+        for name in sorted(stored.difference(names)) if len(stored) > 1 else ():
+            yield Case(form=index, flipped=frozenset([name]))
     for parameter, types in constraints.items():
         typed = {it.name for it in schema.inputs if it.type_str == parameter}
         stored = frozenset(name for name in typed if not isinstance(entry.forms[0].get(name, ()), tuple))

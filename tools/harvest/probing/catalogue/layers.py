@@ -33,8 +33,11 @@ def _pool(**choices: Sequence[object]) -> Entry:
     return Entry(({"X": (1, 4, 8, 8)},), {"kernel_shape": [2, 2]}, choices)
 
 
-def _quantization(scale: str, zero_point: str, **choices: Sequence[object]) -> Entry:
-    """Return the arguments of QuantizeLinear or DequantizeLinear: each scale with and without a zero point."""
+def _quantization(scale: str, zero_point: str, is_usual: bool, **choices: Sequence[object]) -> Entry:
+    """Return the arguments of QuantizeLinear or DequantizeLinear: each scale with and without a zero point.
+
+    QuantizeLinear usually has one: OpenVINO up to 2025.2.0 refuses it without.
+    """
     blocked = {"block_size": 2}
     scales: tuple[Mapping[str, Value], ...] = (
         {"x": (2, 4), scale: 0.5},
@@ -43,17 +46,20 @@ def _quantization(scale: str, zero_point: str, **choices: Sequence[object]) -> E
         {"x": (2, 4, 3), scale: [0.5] * 4},
         {"x": (2, 4, 3, 3), scale: [0.5] * 4},
         {"x": (4,), scale: [0.5] * 4, "axis": 0},
+        {"x": (4, 2, 3), scale: [0.5] * 4, "axis": 0},
         {"x": (4, 2, 3, 3), scale: [0.5] * 4, "axis": 0},
         {"x": (2, 4), scale: 0.5, "block_size": 0},
         {"x": (2, 4), scale: [0.5] * 4, "axis": 1, "block_size": 0},
         {"x": (2, 4), scale: [[0.5] * 2] * 2, **blocked},
         {"x": (2, 4, 3), scale: [[[0.5] * 3] * 2] * 2, **blocked},
         {"x": (4, 2, 3), scale: [[[0.5] * 3] * 2] * 2, "axis": 0, **blocked},
+        {"x": (1, 4, 3, 2), scale: np.full((1, 2, 3, 2), 0.5).tolist(), **blocked},
         {"x": (4, 4), scale: [[0.5] * 2] * 4, **blocked},
         {"x": (4, 4), scale: [[0.5] * 4] * 2, "axis": 0, **blocked},
     )
     points = ({zero_point: np.ones(np.shape(it[scale])).tolist()} for it in scales)
-    forms = tuple({**form, **more} for form, point in zip(scales, points, strict=True) for more in (point, {}))
+    pairs = zip(scales, points, strict=True)
+    forms = tuple({**form, **more} for form, point in pairs for more in ((point, {}) if is_usual else ({}, point)))
     return Entry(forms, {}, {"axis": (-1,), "block_size": (), **choices}, {zero_point: 1})
 
 
@@ -179,8 +185,8 @@ LAYERS: dict[str, Entry] = {
         },
         B=[1, 1, 1, 1],
     ),
-    "DequantizeLinear": _quantization("x_scale", "x_zero_point"),
-    "QuantizeLinear": _quantization("y_scale", "y_zero_point", saturate=(0,)),
+    "DequantizeLinear": _quantization("x_scale", "x_zero_point", False),
+    "QuantizeLinear": _quantization("y_scale", "y_zero_point", True, saturate=(0,)),
     "DynamicQuantizeLinear": Entry(({"x": (2, 3)},)),
     "Det": Entry(({"X": (3, 3)}, {"X": (2, 3, 3)})),
     "Dropout": Entry(({"data": (2, 3)},), {}, {"seed": (1,), "is_test": (1,)}, {"ratio": 0.5, "training_mode": 0}),
