@@ -120,8 +120,8 @@ def find_interface_type_span(type_name: str, engine: str) -> tuple[str, str]:
 def is_probed_interface_type(type_name: str, engine: str) -> bool:
     """Return whether models with inputs or outputs of a type were loaded on an engine whose support was probed.
 
-    Source: the probes have interfaces of all types of tensors, and of 71 other types, each of which the oldest releases
-    of OpenVINO and tract refuse.
+    Source: the probes have interfaces of all types of tensors, and of the types of sequences and optional values that
+    Identity has, each of which the oldest releases of OpenVINO and tract refuse.
     """
     known = load_limit_table(engine).releases.values()
     return type_name.startswith("tensor(") or any(type_name in it.refused_interface_types for it in known)

@@ -46,7 +46,8 @@ PROVIDER = "CPUExecutionProvider"
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose probes are too few to conclude that a version of them is never loaded."""
 MIN_PROBES = 8
-"""Minimum number of probes, all of them refused, from which it follows that a version or a type is refused."""
+"""Minimum number of probes, all of them refused, from which it follows that a version of an operator is refused."""
+MIN_PROBES_OF_TYPE = 4  # as many as Identity has of each type
 PROBES_PER_PART = 2000
 """Number of probes after which results are stored, so that an interrupted harvest loads few probes again."""
 DIGEST_LENGTH = 16  # hex digits
@@ -252,14 +253,18 @@ def describe_probe(model: onnx.ModelProto) -> _ProbeModel:
 def _derive_limits(results: Iterable[tuple[_ProbeModel, int]]) -> Limits:
     """Return the limits of a release: it accepts all versions, but not inputs and outputs of all types.
 
-    Of types of sequences and optional values that few probes have, it is not known whether they are refused.
+    A type of a sequence or optional value is refused only if several probes of implemented operators are.
     """
-    loads: dict[str, list[bool]] = defaultdict(list)
+    found: dict[str, list[int]] = defaultdict(list)
     for probe, result in results:
         for type_name in filter(None, probe.interface):
-            loads[type_name].append(result == LOADS)
-    is_known = {name: name.startswith("tensor(") or len(found) >= MIN_PROBES for name, found in loads.items()}
-    refused = (name for name, found in loads.items() if not any(found) and is_known[name])
+            found[type_name].append(result)
+    refused = (
+        name
+        for name, results_of_type in found.items()
+        if LOADS not in results_of_type
+        and (name.startswith("tensor(") or results_of_type.count(REFUSED) >= MIN_PROBES_OF_TYPE)
+    )
     return Limits(ir=None, opsets={}, refused_interface_types=tuple(sorted(refused)))
 
 
