@@ -72,7 +72,7 @@ class Page(NamedTuple):
     answers: Mapping[str, Sequence[OperatorSupport]]  # by engine
 
     def open(self, address: str = "", *, width: int = 1280, theme: str = "light") -> None:
-        """Load the page anew at an address."""
+        """Reload the page at an address."""
         self.browser.ask("Page.navigate", url="about:blank")
         chromium.opened(self.browser, self.url + address, width=width, theme=theme)
 

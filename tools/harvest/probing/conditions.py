@@ -70,7 +70,7 @@ def _confine(features: tuple[str, ...], covered: Sequence[frozenset[str]], probe
 
     The refusals can be due to them: all probes of DequantizeLinear of rank 3 have `block_size`, which OpenVINO refuses.
     Types are not confined, because each of them is probed with few forms of an operator.
-    Source: of about 2,400 models that are no probes, loaded on OpenVINO 2024.6.0, 2025.3.0 and 2026.4.1, unconfined
+    Source: of about 2,400 models that are not probes, loaded on OpenVINO 2024.6.0, 2025.3.0 and 2026.4.1, unconfined
     conditions refuse 64 that load, and confined ones 1. Of 5,239 backend models, they refuse the same ones.
     """
     if all("=" in it and it.endswith(")") for it in features):

@@ -71,7 +71,7 @@ def branch(inside: str) -> str:
     ],
 )
 def test_sequences_in_graphs(nodes: str, expected: str) -> None:
-    """2026.3.0 knows more patterns; a node is refused where no release that has its operator accepts the pattern."""
+    """2026.3.0 knows more patterns; a node is refused if no release that has its operator accepts the pattern."""
     assert expected == " ".join(predict_on(nodes, release).verdict for release in ("2026.1.0", "2026.4.1"))
 
 

@@ -1,4 +1,4 @@
-"""tract refuses nodes if certain sizes are dynamic; where this is not certain, there is no prediction."""
+"""tract refuses nodes if certain sizes are dynamic; if this is not certain, they have no prediction."""
 
 from __future__ import annotations
 
