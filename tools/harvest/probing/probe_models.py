@@ -178,6 +178,8 @@ def _vary(schema: Any, entry: Entry) -> Iterator[Case]:
         alike = {parameter: type_ for parameter, types in constraints.items() if type_ in types}
         if len(alike) > 1:
             yield Case(types=alike)
+            others = (it.name for it in schema.inputs if it.type_str in alike and it.name in entry.optional)
+            yield from (Case(types=alike, given=frozenset([name])) for name in others)
     optional = [name for name in entry.optional if name in inputs]
     for name in optional:
         yield Case(given=frozenset([name]))
