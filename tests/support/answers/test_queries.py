@@ -304,7 +304,7 @@ def test_engines_that_convert_operators_have_no_kernels() -> None:
         ("tract", "BlackmanWindow", 17, "", "only if all inputs are constant"),
         ("tract", "MatMul", 9, "tensor(int64)", "only if all inputs are constant"),
         ("tract", "STFT", 17, "", "only with `window` or `frame_length`"),
-        ("openvino", "QuantizeLinear", 13, "", "only with `y_zero_point`"),
+        ("openvino", "QuantizeLinear", 13, "", "only with `axis` or `y_zero_point`"),
     ],
 )
 def test_conditions_on_which_probed_engines_accept_a_node(

@@ -120,10 +120,10 @@ def test_changes_are_described(
             "openvino",
             "2025.0.0",
             "2025.4.1",
-            "DequantizeLinear",
+            "IsInf",
             (
-                "support of version 19, 21, 23, 24, 25, 28 with T2 +bfloat16 +float16",
-                "support of version 21, 23, 24, 25, 28 also with `block_size` = `2`",
+                "support of version 20 with T1 +float8e4m3fn +float8e5m2",
+                "no support of version 20 with `T1` = `float8e5m2` and `X` with several elements",
             ),
         ),
         ("tract", "0.22.4", "0.23.0", "GRU", ("support of version 3, 7, 14, 22 with T +double +float16",)),
