@@ -25,8 +25,8 @@ def _reduce() -> Entry:
         *({"0": shape, "axes": [0, 1], "keepdims": 1} for shape in ((2, 3), (2, 3, 4))),
         *({"0": shape, "axes": [0], "keepdims": 0} for shape in ((2, 3, 4), (2, 3, 4, 5), (3,))),
         {"0": (2, 3), "axes": [1], "keepdims": 0},
-        {"0": (2, 3), "axes": [], "keepdims": 0},
-        {"0": (2, 3), "axes": [], "keepdims": 1},
+        *({"0": shape, "axes": [], "keepdims": kept} for shape in ((2, 3), (2, 3, 4)) for kept in (0, 1)),
+        {"0": (2, 3, 4), "axes": [0], "keepdims": 1},
     )
     return Entry(forms, {}, {"keepdims": (0,), "noop_with_empty_axes": (1,)}, {"axes": [0]})
 
