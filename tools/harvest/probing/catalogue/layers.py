@@ -41,6 +41,7 @@ def _quantization(scale: str, zero_point: str, is_usual: bool, **choices: Sequen
     blocked = {"block_size": 2}
     scales: tuple[Mapping[str, Value], ...] = (
         {"x": (2, 4), scale: 0.5},
+        {"x": (2, 4), scale: 0.5, "axis": 1},
         {"x": (2, 4), scale: [0.5]},
         {"x": (2, 4), scale: [0.5] * 4},
         {"x": (2, 4, 3), scale: [0.5] * 4},
