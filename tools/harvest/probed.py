@@ -313,13 +313,13 @@ def _find_interface_conditions(
     """
     loads: dict[tuple[tuple[str, str], str], list[bool]] = defaultdict(list)
     for (operator, _), probed in groups.items():
-        for probe, result in probed:
+        for probe, result in probed if operator[1] not in CONTROL_FLOW else ():
             for feature in probe.features:
                 if feature.endswith((node_features.MODEL_INPUT, node_features.MODEL_OUTPUT)):
                     loads[operator, feature].append(result == LOADS)
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for (operator, feature), results in loads.items():
-        if len(results) >= MIN_PROBES and not any(results) and operator[1] not in CONTROL_FLOW:
+        if len(results) >= MIN_PROBES and not any(results):
             found[operator].add(feature)
     return found
 

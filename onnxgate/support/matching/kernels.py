@@ -200,7 +200,7 @@ class _Matcher:
         return result
 
     def _is_widened(self, neighbor: Neighbor, depth: int) -> bool:
-        """Return whether float16 is replaced by float where a node, or a node of its function body, has the value."""
+        """Return whether a node, or the nodes of its function body, use the float16 value as float."""
         if not neighbor.outputs and not neighbor.inputs:
             return True  # it uses only the type of the value
         operation = neighbor.operation

@@ -29,7 +29,7 @@ DEFINED_DOMAINS = ("ai.onnx", "com.microsoft", "org.openvinotoolkit")
 """Beginnings of domains that may contain operators which no probe covers. Engines refuse those of other domains."""
 
 LOCAL_FUNCTION = "local function"
-"""What a gap of a call to a local function is about (`SupportGap.about`)."""
+"""Value of `SupportGap.about` if a release does not call a local function."""
 CONSTANT, NOT_CONSTANT = "inputs: constant", "inputs: not constant"
 
 
