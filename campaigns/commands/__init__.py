@@ -1,0 +1,1 @@
+"""Mutated models through whole commands."""
