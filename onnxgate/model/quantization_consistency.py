@@ -171,7 +171,9 @@ class _ScaleComparison:
             is_single = len(users) == 1 and name not in self._outputs
             return is_single or all(user.op_type != "QuantizeLinear" for user in users)
         activations: list[NodeProto] = []
-        while name not in self._outputs and len(users := self._users.get(name, [])) == 1:
+        passed: set[str] = set()
+        while name not in passed and name not in self._outputs and len(users := self._users.get(name, [])) == 1:
+            passed.add(name)  # the graph may not be acyclic
             user = users[0]
             if user.op_type == "QuantizeLinear":
                 return all(self._is_in_range(user, activation) for activation in activations)

@@ -221,9 +221,9 @@ def longest_path(steps: Sequence[SearchNode], output: str) -> tuple[str, ...]:
     for step in steps:
         deepest = max((depth.get(name, 0) for name in step.inputs), default=0)
         depth.update(dict.fromkeys(step.outputs, deepest + 1))
-    way: list[str] = []
+    way: dict[str, None] = {}
     name: str | None = output
-    while name in makers:
-        way.append(name)
+    while name in makers and name not in way:  # the graph may not be acyclic
+        way[name] = None
         name = max(makers[name].inputs, key=lambda name: depth.get(name, 0), default=None)
     return tuple(reversed(way))

@@ -191,3 +191,10 @@ def test_path_to_an_output_is_the_longest() -> None:
     steps = (*CHAIN, SearchNode(3, ("x",), ("short",)), SearchNode(4, ("short", "c"), ("y",)))
 
     assert longest_path(steps, "y") == ("a", "b", "c", "y")
+
+
+def test_path_in_a_cycle_ends() -> None:
+    """A runtime may load a graph whose nodes form a cycle."""
+    steps = (SearchNode(0, ("b",), ("a",)), SearchNode(1, ("a",), ("b",)))
+
+    assert longest_path(steps, "b") == ("a", "b")

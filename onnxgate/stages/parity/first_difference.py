@@ -320,11 +320,13 @@ def _search_fusion(plain: SearchSide, optimised: SearchSide, output: str, limit:
     """
     makers = {name: node for node in list_search_nodes(plain.proto, [output]) for name in node.outputs}
     target = output
+    visited: set[str] = set()
     while True:
+        visited.add(target)
         origin = _bisect_path(plain, optimised, target, output, limit)
         if origin.fused:
             return origin
-        inputs = [name for name in makers[origin.output].inputs if name in makers]
+        inputs = [name for name in makers[origin.output].inputs if name in makers and name not in visited]
         distances = _measure_values(plain, optimised, inputs)
         target = max(distances, key=lambda name: distances[name].relative, default="")
         before = distances.get(target, NO_DISTANCE)

@@ -93,7 +93,11 @@ def _is_removed(
 ) -> bool:
     """Return whether the quantized model quantizes the input of the activation instead of its output."""
     own, other = makers.get(pair.before), real.get(activation.input[0])
+    passed: set[str] = set()
     while other is not None and own is not None and other.op_type in _FOLDED and own.op_type != other.op_type:
+        if other.input[0] in passed:  # the graph is not acyclic
+            return False
+        passed.add(other.input[0])
         other = real.get(other.input[0])
     if own is None or other is None or own.domain != other.domain or own.op_type != other.op_type:
         return False

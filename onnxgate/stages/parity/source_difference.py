@@ -148,8 +148,12 @@ def find_node_weights(proto: ModelProto, index: int) -> Iterator[str]:
     makers = {name: node for node in proto.graph.node for name in node.output if name}
     weights = {tensor.name for tensor in proto.graph.initializer}
     ahead = [*list_needed_values(proto.graph.node[index])]
+    visited: set[str] = set()
     while ahead:
         name = ahead.pop()
+        if name in visited:
+            continue
+        visited.add(name)
         if name in weights:
             yield name
         elif name in makers and name not in alive:

@@ -93,7 +93,12 @@ def find_saturated_outputs(graph: GraphProto) -> Iterator[SaturatedOutput]:
     producers = {name: node for node in graph.node for name in node.output if name}
     for name in (output.name for output in graph.output):
         node = producers.get(name)
+        passed: set[str] = set()
         while node is not None and not node.domain and node.op_type in _PASSING_OPERATORS:
+            if node.input[0] in passed:  # the graph is not acyclic
+                node = None
+                break
+            passed.add(node.input[0])
             node = producers.get(node.input[0])
         if node is not None and not node.domain and node.op_type in ACTIVATIONS and node.input[0] in producers:
             yield SaturatedOutput(name, node.op_type, node.input[0])

@@ -46,9 +46,17 @@ class _Graph(msgspec.Struct, frozen=True, eq=False):
 
     def is_carried(self, name: str) -> bool:
         """Return whether a value is an input of the body of a Loop."""
-        while self.producer(name) == "Identity":
+        return self.find_source(name, "Identity") in self.carried
+
+    def find_source(self, name: str, operator: str) -> str:
+        """Return the value before a chain of nodes with this operator; "" if the chain is a cycle."""
+        passed: set[str] = set()
+        while self.producer(name) == operator:
+            if name in passed:
+                return ""
+            passed.add(name)
             name = self.producers[name].proto.input[0]
-        return name in self.carried
+        return name
 
 
 def find_sequence_problems(
@@ -180,8 +188,7 @@ def _accumulates(node: TypedNode) -> bool:
     for name in names:
         if graph.producer(name) != "SequenceInsert":
             return False
-        while graph.producer(name) == "SequenceInsert":
-            name = producers[name].proto.input[0]
+        name = graph.find_source(name, "SequenceInsert")
         if not graph.is_carried(name) and graph.producer(name) != "SequenceEmpty":
             return False
     return True

@@ -159,3 +159,10 @@ def test_activation_is_found_through_other_shapes(nodes: str, found: SaturatedOu
     graph = parse(f"g (float[4] x) => (float[4] y) {{ {nodes} }}").graph
 
     assert ([found] if found else []) == [*find_saturated_outputs(graph)]
+
+
+def test_cycle_is_not_saturated() -> None:
+    """A runtime may load a node that reads its own output; the search for an activation ends there."""
+    cyclic = parse("g (float[A, B] x) => (float[B, A] y) { y = Transpose<perm = [1, 0]>(y) }")
+
+    assert [*find_saturated_outputs(cyclic.graph)] == []

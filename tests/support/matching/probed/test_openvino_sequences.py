@@ -88,6 +88,7 @@ def test_sequences_in_graphs(nodes: str, expected: str) -> None:
         (loop("so = SequenceConstruct (a, b)"), "unknown unknown"),
         (loop("so = SequenceInsert (si, a)", before=f"{EMPTY} s = SequenceInsert (e, b)"), "unknown loads"),
         (loop("v = ConcatFromSequence <axis = 0> (si) so = SequenceInsert (si, v)"), "refused refused"),
+        (loop("so = SequenceInsert (so, a)"), "unknown unknown"),
     ],
 )
 def test_sequences_in_loops(nodes: str, expected: str) -> None:
