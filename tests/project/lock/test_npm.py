@@ -120,6 +120,17 @@ def test_an_upgrade_takes_the_place_of_the_old_pins(
 
 
 @pytest.mark.surface
+def test_equal_targets_ask_once(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second target with the same policy gets the same rows without another request."""
+    locked(tmp_path)
+    single, registry.asked = registry.asked, 0
+    use_registry(monkeypatch, registry.url, tmp_path / "cold")
+    lock = locked(tmp_path, config=f'{CONFIG}\n[targets.again]\nruntime = "onnxruntime-web>=1.20"\n')
+
+    assert (single, ROWS, ROWS) == (registry.asked, *(target.runtimes for target in lock.targets.values()))
+
+
+@pytest.mark.surface
 def test_a_narrower_range_drops_pins(registry: Registry, tmp_path: Path) -> None:
     """A minor release that is in both ranges is kept."""
     lock = locked(tmp_path, locked(tmp_path), CONFIG.replace(">=1.20", ">=1.21"))
