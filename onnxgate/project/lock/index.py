@@ -137,8 +137,9 @@ class UvIndex:
         environment = {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
         command = [subprocesses.find_uv(), "pip", "compile", *_OPTIONS, "--python", sys.executable]
         command += [*options, "--python-version", python, *(["--offline"] if self.offline else [])]
-        with temporary_folder() as scratch:  # uv also reads the settings of the project that it runs in
+        with temporary_folder() as scratch:
             folder, solution = Path(scratch), Path(scratch) / "pylock.onnxgate.toml"
+            subprocesses.isolate_uv(folder)
             command += ["--output-file", str(solution), "-"]
             try:
                 result = subprocesses.run_supervised(

@@ -74,13 +74,16 @@ class NpmClient:
         return packages
 
     def _run(self, arguments: Sequence[str], folder: Path) -> str:
-        """Return the output of npm. npm runs in `folder`, since it reads project settings from there."""
+        """Return the output of npm. `folder` is its project, since npm reads the settings of a project.
+
+        Without `--prefix`, it would use a parent folder that contains `package.json` or `node_modules`.
+        """
         npm = shutil.which("npm")
         if npm is None:
             raise ResolutionError("npm is not installed, but a target needs an npm package", hint=INSTALL_NODE_HINT)
         try:
             result = subprocesses.run_supervised(
-                [npm, *arguments, *(["--offline"] if self.offline else [])],
+                [npm, *arguments, "--prefix", str(folder), *(["--offline"] if self.offline else [])],
                 environment={**os.environ, "NO_COLOR": "1"},
                 folder=folder,
                 timeout_s=TIMEOUT_S,
