@@ -31,6 +31,7 @@ from onnxgate.commands.init.targets import (
 )
 from onnxgate.core.errors import OnnxgateError, StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
+from onnxgate.core.files import follow_links
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.project.config.globs import is_glob
 from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config, load_config
@@ -372,7 +373,7 @@ def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
         _print_action("skip", f"{HOOKS_CONFIG}: {problem}")
         return
     if not path.exists():
-        path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
+        follow_links(path).write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
         _print_action("wrote", HOOKS_CONFIG)
         yield HOOKS_STEP
         return
@@ -410,6 +411,7 @@ def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
         same = path.read_text(encoding="utf-8", errors="replace") == text
         _print_action("kept", f"{name} (unchanged)" if same else f"{name}; use `--force` to overwrite it")
         return
+    path = follow_links(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
 
+from onnxgate.core.errors import UsageError
+
 if sys.platform != "win32":
     import fcntl
 
@@ -77,6 +79,29 @@ def create_process_folder() -> Path:
         OSError: the folder cannot be created.
     """
     return Path(tempfile.mkdtemp(dir=_process_root()))
+
+
+def follow_links(path: Path) -> Path:
+    """Return the file that is written for a path, after links. Links must stay in the repository that contains them.
+
+    Otherwise, a link that someone committed would choose which file of the user is overwritten.
+
+    Raises:
+        UsageError: a link leads out of the repository, or into its `.git`.
+    """
+    real, lexical = Path(os.path.realpath(path)), Path(os.path.abspath(path))  # noqa: PTH100 - `..` before links
+    root = next((parent for parent in lexical.parents if (parent / ".git").exists()), None)
+    if root is None:
+        return real
+    real_root = Path(os.path.realpath(root))
+    if not real.is_relative_to(real_root):
+        problem = f"a link leads to `{real}`, which is outside the repository"
+    elif ".git" in real.relative_to(real_root).parts and ".git" not in lexical.relative_to(root).parts:
+        problem = f"a link leads to `{real}`, which belongs to git"
+    else:
+        return real
+    hint = "replace the link with a file or folder of the repository"
+    raise UsageError(f"`{path.name}` cannot be written: {problem}", hint=hint)
 
 
 STALE_AFTER_S = 24 * 60 * 60

@@ -148,7 +148,7 @@ def _install_wheels(setup: Setup) -> InstallOutputs:
     uv_options = ["--quiet", "--no-config", "--offline", f"--cache-dir={setup.folder / 'uv-cache'}"]
     hashes = ["--require-hashes", "--no-deps", "--no-index", f"--find-links={setup.wheels}"]
     python = _programs(setup.venv) / "python"
-    _run_or_raise([uv, "venv", *uv_options, f"--python={sys.executable}", str(setup.venv)])
+    _run_or_raise([uv, "venv", "--no-project", *uv_options, f"--python={sys.executable}", str(setup.venv)])
     requirements = f"--requirement={setup.requirements}"
     _run_or_raise([uv, "pip", "install", *uv_options, *hashes, f"--python={python}", requirements])
     _run_or_raise([str(python), "-I", "-c", _IMPORT_CHECK, str(setup.folder)])

@@ -17,6 +17,7 @@ from onnxgate.cli.shared import error_handling
 from onnxgate.core.errors import ConfigError, OnnxgateError, UsageError
 from onnxgate.core.findings import ALL_STAGES
 from tests.harness.github import workflow_commands
+from tests.harness.models import write
 
 HEAVY = ("onnx", "numpy", "msgspec", "rich", "packaging", "uv", "platformdirs", "importlib.metadata")
 
@@ -194,6 +195,29 @@ def test_closed_pipe_is_not_a_failed_check() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes and signals as POSIX has them")
+@pytest.mark.parametrize(
+    ("start", "arguments"),
+    [
+        ("python -m", ("check", "--static", "m.onnx")),
+        ("command", ("check", "--static", "m.onnx")),
+        ("command", ("diff", "m.onnx", "m.onnx")),
+        ("command", ("fix", "m.onnx")),
+    ],
+)
+def test_modules_of_the_checked_folder_are_not_imported(
+    installed: Path, tmp_path: Path, start: str, arguments: tuple[str, ...]
+) -> None:
+    """The current folder is the checked repository: its modules replace none of onnxgate, its libraries or Python."""
+    write(tmp_path / "m.onnx")
+    for name in ("click", "json", "msgspec", "numpy", "onnx", "packaging", "pathlib", "sitecustomize", "uv"):
+        (tmp_path / f"{name}.py").write_text("open('imported', 'a').write(__name__)\nraise SystemExit(77)\n")
+    command = [str(installed)] if start == "command" else [sys.executable, "-m", "onnxgate"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, check=False)
+
+    assert (0, False) == (ended.returncode, (tmp_path / "imported").exists()), ended.stderr
+
+
 def test_interrupted(tmp_path: Path) -> None:
     """Ctrl-C ends the command with status 130 and one line."""
     code = """

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from onnxgate.core import files
+from onnxgate.core.errors import UsageError
 
 HOLDS = (
     "import sys, time; from onnxgate.core import files; "
@@ -135,3 +136,36 @@ def test_checksum() -> None:
     assert files.verify_checksum("key", files.add_checksum("key", b"")) == b""
     for other in (b"", b"content", entry[:-1], entry + b"x", files.add_checksum("ke", b"y\0content")):
         assert files.verify_checksum("key", other) is None
+
+
+@pytest.mark.parametrize("path", ["lock", "folder/lock"])
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("inside", ""),
+        ("../outside", "outside the repository"),
+        (".git/config", "belongs to git"),
+        ("chain", "outside the repository"),
+    ],
+)
+def test_links_are_followed_within_the_repository(tmp_path: Path, path: str, target: str, problem: str) -> None:
+    """A committed link does not choose which file of the user is written, whether it is the file or its folder."""
+    root = tmp_path / "repository"
+    (root / ".git").mkdir(parents=True)
+    (root / "chain").symlink_to(tmp_path / "elsewhere")
+    link = root / Path(path).parts[0]
+    link.symlink_to(root / target)
+    real = Path(os.path.realpath(root / path))
+    if problem:
+        with pytest.raises(UsageError, match=problem) as caught:
+            files.follow_links(root / path)
+        assert f"a link leads to `{real}`" in caught.value.message
+    else:
+        assert real == files.follow_links(root / path)
+
+
+def test_links_without_a_repository_are_followed(tmp_path: Path) -> None:
+    """`--output report.json` and `/dev/stdout` may be links of the user."""
+    (tmp_path / "report.json").symlink_to(tmp_path / "elsewhere" / "report.json")
+
+    assert tmp_path / "elsewhere" / "report.json" == files.follow_links(tmp_path / "report.json")

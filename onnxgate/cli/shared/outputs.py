@@ -18,6 +18,7 @@ from onnxgate.cli.shared.hint_commands import append_command_folder, prefix_comm
 from onnxgate.cli.shared.options import CommonOptions, unknown_name_error
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
+from onnxgate.core.files import follow_links
 from onnxgate.core.machine_faults import HINTS, SPACE_HINT
 from onnxgate.core.report import Report
 from onnxgate.core.report_json import encode_json
@@ -60,6 +61,7 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
         if sink.file is not None:
             if sink.file.suffix == ".onnx" or sink.file.name in (CONFIG_NAME, LOCK_NAME):
                 raise UsageError(f"`--output` would overwrite `{sink.file}`", hint="choose another file for the report")
+            follow_links(sink.file)
             try:
                 sink.file.parent.mkdir(parents=True, exist_ok=True)
                 sink.file.write_text("", encoding="utf-8")  # an old report must not look like a new one

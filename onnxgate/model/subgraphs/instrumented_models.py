@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
-from onnxgate.core.files import link_or_copy, replace_atomically
+from onnxgate.core.files import follow_links, link_or_copy, replace_atomically
 from onnxgate.model.reading.external_data import inspect_data_file, iter_data_locations
 from onnxgate.model.reading.fact_extraction import list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel
@@ -337,8 +336,11 @@ def replace_model(fresh: Path, committed: Path) -> None:
 
     A single data file gets the name that the committed model uses or, without such a name, is named after the model.
     Several data files keep their names. Data files are replaced first, so that the model never refers to missing data.
+
+    Raises:
+        UsageError: `committed` is a link out of the repository.
     """
-    target = Path(os.path.realpath(committed))
+    target = follow_links(committed)
     target.parent.mkdir(parents=True, exist_ok=True)
     names = _choose_data_names(fresh, target)
     for location, name in names.items():

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from onnxgate.core.errors import StorageError, UsageError
-from onnxgate.core.files import replace_atomically
+from onnxgate.core.files import follow_links, replace_atomically
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.project.config.schema import Ignore
 from onnxgate.project.toml import Keys, decode, escape_character, find_key_lines, format_key_path, loads, quote_string
@@ -123,7 +123,7 @@ def check_writable(path: Path) -> None:
     Raises:
         StorageError: the file is read-only for this user.
     """
-    path = path.resolve()
+    path = follow_links(path)
     if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
         hint = f"run `chmod u+w {shlex.quote(str(path))}`"
         raise StorageError(f"`--write-ignores` cannot write to `{path.name}`: it is read-only", hint=hint)
@@ -136,7 +136,7 @@ def write_config(path: Path, data: bytes, before: bytes) -> None:
         UsageError: the content differs from `before`.
         StorageError: the file cannot be written.
     """
-    path = path.resolve()
+    path = follow_links(path)
     try:
         if path.read_bytes() != before:
             raise UsageError(f"`{path.name}` changed during the check", hint="run the command again")

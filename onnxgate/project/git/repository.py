@@ -157,6 +157,30 @@ def _find_remote(root: Path) -> str:
     return "origin" if "origin" in remotes else remotes[0] if len(remotes) == 1 else ""
 
 
+LFS_CONFIG = ".lfsconfig"
+
+
+def select_lfs_server(root: Path) -> list[str]:
+    """Return git options with which git-lfs contacts the server of the user's settings, as if without `.lfsconfig`.
+
+    Anyone who can change the repository can change `.lfsconfig`, and git-lfs would send credentials to that server. It
+    also reads a committed `.lfsconfig` that was deleted. Source: measured with git-lfs 3.3.0; its derivation of a
+    server from a remote is described in its `docs/api/server-discovery.md`.
+    """
+    committed = (f"{revision}:{LFS_CONFIG}" for revision in ("", "HEAD"))
+    is_present = (root / LFS_CONFIG).exists() or any(read_git_line(root, ["cat-file", "-t", it]) for it in committed)
+    if not is_present:
+        return []
+    remote = _find_remote(root)
+    keys = ("lfs.url", f"remote.{remote}.lfsurl")
+    url = next(filter(None, (read_git_line(root, ["config", "--get", key]) for key in keys)), "")
+    if not url and remote:
+        url = read_git_line(root, ["remote", "get-url", remote]).rstrip("/")
+        if url.startswith(("http://", "https://")):
+            url = f"{url.removesuffix('.git')}.git/info/lfs"
+    return ["-c", f"lfs.url={url}"]  # without a remote, git-lfs contacts no server
+
+
 def is_shallow(root: Path) -> bool:
     """Return whether the history of the clone is truncated."""
     return read_git_line(root, ["rev-parse", "--is-shallow-repository"]) == "true"

@@ -86,11 +86,14 @@ class Revision(msgspec.Struct, frozen=True):
         hint = f'run `git lfs fetch origin {self.commit} --include "{path}"`'
         if self.offline:
             raise MissingAtRevisionError(lacking, hint=hint)
+        server = repository.select_lfs_server(self.root)
+        command = [*server, "lfs", "smudge"]
         with replace_atomically(file) as smudged:
             with smudged.open("wb") as content:
-                result = repository.run_git(self.root, ["lfs", "smudge"], stdin=file.read_bytes(), stdout=content)
+                result = repository.run_git(self.root, command, stdin=file.read_bytes(), stdout=content)
             if result.returncode or smudged.stat().st_size != pointer.size_bytes:
-                why = repository.last_line(result.stderr)
+                why = _describe_lfs_failure(result.stderr)
+                hint += f"; onnxgate ignores the server in `{repository.LFS_CONFIG}`" if server else ""
                 raise MissingAtRevisionError(f"{lacking}{f': {why}' if why else ''}", hint=hint)
 
     def lfs_object(self, oid: str) -> Path:
@@ -98,6 +101,11 @@ class Revision(msgspec.Struct, frozen=True):
         common = self.root / repository.read_git_line(self.root, ["rev-parse", "--git-common-dir"])
         storage = repository.read_git_line(self.root, ["config", "--get", "lfs.storage"]) or "lfs"
         return (common / storage / "objects" / oid[:2] / oid[2:4] / oid).absolute()
+
+
+def _describe_lfs_failure(stderr: bytes) -> str:
+    match = re.search(rb"Smudge error: [^\n]*\([0-9a-f]{64}\): ([^\n]+)", stderr)
+    return match[1].decode("utf-8", "replace") if match else repository.last_line(stderr)
 
 
 def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> Revision:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -79,11 +79,20 @@ class ReleaseNotFound:
     reason: str
 
 
+_Question = tuple[tuple[str, ...], str]
+"""Requirements and a Python version."""
+
+
 @dataclass(frozen=True, slots=True)
 class UvIndex:
-    """The package indexes that uv is configured for. With `offline`, only uv's cache is used."""
+    """The package indexes that uv is configured for. With `offline`, only uv's cache is used.
+
+    Each answer is kept, because targets often share their questions. Safe to use from several threads.
+    """
 
     offline: bool = False
+    _newest: dict[_Question, Release | ReleaseNotFound] = field(default_factory=dict, init=False)
+    _together: dict[_Question, tuple[Release, ...] | ReleaseNotFound] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         sysconfig.get_config_vars()  # initialized here: in Python 3.11 and older, this is not thread-safe
@@ -94,8 +103,14 @@ class UvIndex:
         Raises:
             ResolutionError: the index or uv is not available.
         """
-        solution = self._resolve((requirement,), python, "--no-deps")
-        return solution if isinstance(solution, ReleaseNotFound) else _parse_release(solution, requirement, python)
+        question = (str(requirement),), python
+        if question not in self._newest:
+            solution = self._resolve((requirement,), python, "--no-deps")
+            if not isinstance(solution, ReleaseNotFound):
+                self._newest[question] = _parse_release(solution, requirement, python)
+            else:
+                self._newest[question] = solution
+        return self._newest[question]
 
     def together(self, requirements: Sequence[Requirement], python: str) -> tuple[Release, ...] | ReleaseNotFound:
         """Return the newest releases that are compatible with each other, with all dependencies.
@@ -103,13 +118,14 @@ class UvIndex:
         Raises:
             ResolutionError: the index or uv is not available.
         """
-        solution = self._resolve(requirements, python)
-        if isinstance(solution, ReleaseNotFound):
-            return solution
-        by_name = {canonicalize_name(requirement.name): requirement for requirement in requirements}
-        names = dict.fromkeys(canonicalize_name(package["name"]) for package in solution.get("packages", ()))
-        releases = (_parse_release(solution, by_name.get(name) or Requirement(name), python) for name in names)
-        return tuple(release for release in releases if isinstance(release, Release))
+        question = tuple(map(str, requirements)), python
+        if question not in self._together:
+            solution = self._resolve(requirements, python)
+            if not isinstance(solution, ReleaseNotFound):
+                self._together[question] = _parse_releases(solution, requirements, python)
+            else:
+                self._together[question] = solution
+        return self._together[question]
 
     def _resolve(
         self, requirements: Sequence[Requirement], python: str, *options: str
@@ -121,8 +137,9 @@ class UvIndex:
         environment = {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
         command = [subprocesses.find_uv(), "pip", "compile", *_OPTIONS, "--python", sys.executable]
         command += [*options, "--python-version", python, *(["--offline"] if self.offline else [])]
-        with temporary_folder() as scratch:  # uv also reads the settings of the project that it runs in
+        with temporary_folder() as scratch:
             folder, solution = Path(scratch), Path(scratch) / "pylock.onnxgate.toml"
+            subprocesses.isolate_uv(folder)
             command += ["--output-file", str(solution), "-"]
             try:
                 result = subprocesses.run_supervised(
@@ -185,6 +202,15 @@ def summarize_uv_error(stderr: str) -> str:
     fetched = next((word for word in words if word.startswith("Failed to fetch")), words[-1])
     reason = words[-1] if fetched == words[-1] else f"{fetched}: {words[-1]}"
     return re.split(r",? we can conclude", reason)[0].removeprefix("Because ")
+
+
+def _parse_releases(
+    solution: Mapping[str, Any], requirements: Sequence[Requirement], python: str
+) -> tuple[Release, ...]:
+    by_name = {canonicalize_name(requirement.name): requirement for requirement in requirements}
+    names = dict.fromkeys(canonicalize_name(package["name"]) for package in solution.get("packages", ()))
+    releases = (_parse_release(solution, by_name.get(name) or Requirement(name), python) for name in names)
+    return tuple(release for release in releases if isinstance(release, Release))
 
 
 def _parse_release(solution: Mapping[str, Any], requirement: Requirement, python: str) -> Release | ReleaseNotFound:

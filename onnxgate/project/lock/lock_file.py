@@ -11,7 +11,7 @@ import msgspec
 from packaging.version import Version
 
 from onnxgate.core.errors import LockError, StorageError, locate_errors
-from onnxgate.core.files import replace_atomically
+from onnxgate.core.files import follow_links, replace_atomically
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.text import lower_first
 from onnxgate.project.git.repository import run_git
@@ -221,9 +221,14 @@ _OMITTED_IF_EMPTY = ("producer", "function-opsets", "inputs", "outputs", "metada
 
 
 def write_lock(lock: Lock, path: Path) -> bool:
-    """Replace the lock atomically; return False if the file already has this content."""
+    """Replace the lock atomically; return False if the file already has this content.
+
+    Raises:
+        UsageError: the lock is a link out of the repository.
+        StorageError: the file cannot be written.
+    """
     data = render_lock(lock).encode()
-    path = path.resolve()
+    path = follow_links(path)
     if path.is_file() and path.read_bytes() == data:
         return False
     try:

@@ -74,13 +74,16 @@ class NpmClient:
         return packages
 
     def _run(self, arguments: Sequence[str], folder: Path) -> str:
-        """Return the output of npm. npm runs in `folder`, since it reads project settings from there."""
+        """Return the output of npm. `folder` is its project, since npm reads the settings of a project.
+
+        Without `--prefix`, it would use a parent folder that contains `package.json` or `node_modules`.
+        """
         npm = shutil.which("npm")
         if npm is None:
             raise ResolutionError("npm is not installed, but a target needs an npm package", hint=INSTALL_NODE_HINT)
         try:
             result = subprocesses.run_supervised(
-                [npm, *arguments, *(["--offline"] if self.offline else [])],
+                [npm, *arguments, "--prefix", str(folder), *(["--offline"] if self.offline else [])],
                 environment={**os.environ, "NO_COLOR": "1"},
                 folder=folder,
                 timeout_s=TIMEOUT_S,
@@ -119,6 +122,8 @@ class NpmResolver:
     offline: bool = False
     npm: NpmClient = field(init=False)
     pool: dict[str, NpmPackage] = field(init=False)  # pin -> the package
+    published: dict[str, tuple[Version, ...]] = field(default_factory=dict)  # name -> releases
+    resolved: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)  # (engine, release) -> pins
 
     def __post_init__(self) -> None:
         self.npm = NpmClient(self.offline)
@@ -132,7 +137,9 @@ class NpmResolver:
             ResolutionError: npm is not installed, or fails.
         """
         name = canonicalize_name(requirement.name)
-        fitting = [version for version in self.npm.releases(name) if requirement.specifier.contains(version)]
+        if name not in self.published:
+            self.published[name] = self.npm.releases(name)
+        fitting = [version for version in self.published[name] if requirement.specifier.contains(version)]
         if not fitting:
             raise ConfigError(f"no release of `{name}` on npm satisfies `{requirement.specifier}`")
         newest = {version if select == "all" else minor_of(version): version for version in fitting}
@@ -158,6 +165,8 @@ class NpmResolver:
 
     def _resolve(self, engine: str, release: str) -> tuple[str, ...]:
         """Return the sorted pins of one release and its dependencies, and remember their packages."""
+        if (engine, release) in self.resolved:
+            return self.resolved[engine, release]
         offered = self.npm.needed(engine, release)
         pins = []
         for name in (engine, *engine_dependencies(engine)):
@@ -168,4 +177,5 @@ class NpmResolver:
                 )
             pins.append(f"{name}=={package.version}")
             self.pool[pins[-1]] = package
-        return tuple(sorted(pins))
+        self.resolved[engine, release] = tuple(sorted(pins))
+        return self.resolved[engine, release]

@@ -62,6 +62,7 @@ class PinResolver:
     companions: NumpyResolver = field(init=False)
     extensions: ExtensionResolver = field(init=False)
     npm: NpmResolver = field(init=False)
+    builds: dict[str, LockedRuntime | UnavailableError] = field(default_factory=dict)  # by policy of the target
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -103,11 +104,10 @@ class PinResolver:
 
     def _own_environment(self, name: str, target: Target, old: LockedRuntime | None) -> LockedTarget:
         """Resolve a target that uses a user environment; a locked runtime that is still valid is kept."""
-        try:
-            new = self.find_build(target)
-        except UnavailableError as error:
+        new = self._find_build_once(target)
+        if isinstance(new, UnavailableError):
             stays = "the locked pins are unchanged" if old else "it is not locked"
-            self.notes.append(f"target `{name}`: {error.message}; {stays}")
+            self.notes.append(f"target `{name}`: {new.message}; {stays}")
             return _locked_target(target, () if old is None else (old,))
         pins = (_engine_pin(new), *new.packages)
         is_upgraded = self.upgrade.takes({pin.partition("==")[0]: pin.partition("==")[2] for pin in pins})
@@ -117,6 +117,15 @@ class PinResolver:
         note = f"`{target.python}` has {', '.join(pins)} (locked: {locked_pins})"
         self.notes.append(f"target `{name}`: {note}; run `onnxgate lock --upgrade` to lock the installed versions")
         return _locked_target(target, (old,))
+
+    def _find_build_once(self, target: Target) -> LockedRuntime | UnavailableError:
+        policy = target_policy(target)
+        if policy not in self.builds:
+            try:
+                self.builds[policy] = self.find_build(target)
+            except UnavailableError as error:
+                self.builds[policy] = error
+        return self.builds[policy]
 
     def _resolve_engines(
         self, requirement: Requirement, select: ReleaseSelection, old: tuple[LockedRuntime, ...], *, is_valid: bool

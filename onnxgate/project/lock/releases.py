@@ -79,7 +79,10 @@ def _search_releases(requirement: Requirement, python: str, select: ReleaseSelec
     releases: list[Release] = []
     below = SpecifierSet()
     while True:
-        narrowed = Requirement(f"{canonicalize_name(requirement.name)}{requirement.specifier & below}")
+        specifier = requirement.specifier & below
+        if releases and not is_satisfiable(specifier):
+            return _ReleaseSearch(tuple(releases), ReleaseNotFound(""))
+        narrowed = Requirement(f"{canonicalize_name(requirement.name)}{specifier}")
         answer = index.newest(narrowed, python)
         if isinstance(answer, ReleaseNotFound):
             return _ReleaseSearch(tuple(releases), answer)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -225,9 +228,53 @@ def test_pointer_content_is_fetched(root: Path, tmp_path: Path) -> None:
     git(root, "push", "--quiet", origin.as_uri(), "main")
     git(tmp_path, "-c", "filter.lfs.smudge=cat", "clone", "--quiet", origin.as_uri(), str(clone))
     git(clone, "lfs", "install", "--local", "--skip-smudge")
+    (clone / ".lfsconfig").write_text("[lfs]\n\turl = http://127.0.0.1:9/\n")  # ignored
     offline = _absent(resolve_revision(clone, "HEAD", offline=True), "ml/m.onnx", tmp_path / "offline")
     file = write_model_at_revision(resolve_revision(clone, "HEAD"), "ml/m.onnx", tmp_path / "past").path
 
     assert offline.reason == "`ml/m.onnx` at `HEAD` is a Git LFS pointer (content not fetched)"
     assert np.frombuffer(file.with_name("w.bin").read_bytes(), np.float32).tolist() == [1.0, 2.0, 3.0, 4.0]
     assert onnx.load(file).graph.node[0].op_type == "Add"
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[str]]]:
+    """Serve nothing; yield the URL, and the paths that are requested."""
+    requests: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            requests.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            """Suppress the request log."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield f"http://127.0.0.1:{http.server_port}", requests
+    http.shutdown()
+    http.server_close()
+
+
+@pytest.mark.parametrize("setting", ["lfs.url", "remote.origin.lfsurl"])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_lfs_server_of_the_repository_is_ignored(
+    root: Path, tmp_path: Path, server: tuple[str, list[str]], setting: str, is_deleted: bool
+) -> None:
+    """`.lfsconfig`, which a pull request can change, does not choose the server; the remote or the user does."""
+    need("git-lfs")
+    url, requests = server
+    (root / "ml" / "m.onnx").write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{7:064}\nsize 10\n")
+    git(root, "config", "--file", ".lfsconfig", setting, f"{url}/untrusted")
+    commit(root)
+    git(root, "remote", "add", "origin", f"{url}/repository")
+    if is_deleted:
+        (root / ".lfsconfig").unlink()
+    absent = _absent(resolve_revision(root, "HEAD"), "ml/m.onnx", tmp_path / "first")
+    git(root, "config", "remote.origin.lfsurl", f"{url}/users")
+    _absent(resolve_revision(root, "HEAD"), "ml/m.onnx", tmp_path / "second")
+
+    assert ["/repository.git/info/lfs/objects/batch", "/users/objects/batch"] == requests
+    assert "content not fetched): batch response: Repository or object not found" in absent.reason
+    assert absent.hint.endswith("; onnxgate ignores the server in `.lfsconfig`")

@@ -105,6 +105,22 @@ def test_offline(locked: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_fac
     assert "error: cannot query the package index: Failed to fetch" in unreachable
 
 
+def test_linked_lock(locked: Checkout, tmp_path: Path) -> None:
+    """A lock that is a link is written where the link leads, unless that is outside the repository."""
+    locked.write("c.onnx", RELU)
+    shared, outside = locked.folder / "shared.lock", tmp_path / "outside.lock"
+    locked.lock.rename(shared)
+    outside.write_bytes(shared.read_bytes())
+    locked.lock.symlink_to(shared)
+    locked.run()
+    locked.lock.unlink()
+    locked.lock.symlink_to(outside)
+    printed = locked.run(status=2)
+
+    assert f"`onnxgate.lock` cannot be written: a link leads to `{outside}`, which is outside the repository" in printed
+    assert (True, False) == (b"c.onnx" in shared.read_bytes(), b"c.onnx" in outside.read_bytes())
+
+
 def test_check_writes_nothing(locked: Checkout) -> None:
     """`--check` reports everything that is stale and does not change the lock."""
     data = locked.lock.read_bytes()

@@ -8,7 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
+from onnxgate.core import files
 from onnxgate.core.errors import ConfigError, LockError, ResolutionError
 from onnxgate.project.config.schema import ReleaseSelection
 from onnxgate.project.lock.comparison import policy_differences
@@ -117,6 +119,33 @@ def test_an_upgrade_takes_the_place_of_the_old_pins(
     assert ["1.20.1", "1.30.1"] == [runtime.release for runtime in one.targets["web"].runtimes]
     assert {"1.20.1", "1.30.1"} == {each.version for each in one.npm}
     assert one == every
+
+
+@pytest.mark.surface
+def test_settings_next_to_the_temporary_folder(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A workspace around the temporary folder does not choose the registry; the user's `.npmrc` does."""
+    (tmp_path / ".npmrc").write_text("registry=http://127.0.0.1:9/\n")  # the discard port
+    (tmp_path / "package.json").write_text('{"workspaces": ["*"]}')
+    (tmp_path / "user").write_text(f"registry={registry.url}\n")
+    monkeypatch.setattr(files, "_process_root", lambda: tmp_path)
+    monkeypatch.delenv("npm_config_registry")
+    monkeypatch.setenv("npm_config_userconfig", str(tmp_path / "user"))
+
+    assert Version("1.30.0") in NpmClient().releases(ENGINE)
+    assert {ENGINE, COMPANION} <= NpmClient().needed(ENGINE, "1.30.0").keys()
+
+
+@pytest.mark.surface
+def test_equal_targets_ask_once(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second target with the same policy gets the same rows without another request."""
+    locked(tmp_path)
+    single, registry.asked = registry.asked, 0
+    use_registry(monkeypatch, registry.url, tmp_path / "cold")
+    lock = locked(tmp_path, config=f'{CONFIG}\n[targets.again]\nruntime = "onnxruntime-web>=1.20"\n')
+
+    assert (single, ROWS, ROWS) == (registry.asked, *(target.runtimes for target in lock.targets.values()))
 
 
 @pytest.mark.surface

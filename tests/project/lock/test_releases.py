@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from onnxgate.core import files
 from onnxgate.core.errors import ConfigError, ResolutionError
 from onnxgate.project.config.schema import ReleaseSelection
-from onnxgate.project.lock.index import ReleaseNotFound, UvIndex
+from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
 from onnxgate.project.lock.releases import NumpyResolver, find_releases, supports_numpy_2
 
 from .conftest import LocalIndex, use_index
 
+NOWHERE = "http://127.0.0.1:9/simple"  # the discard port: refuses connections immediately
 MODERN = ("3.10", "3.11", "3.12")
 
 
@@ -128,6 +133,26 @@ def test_hashes_are_the_index_s(local_index: LocalIndex) -> None:
     assert [(file, local_index.sha256("onnxruntime", file)) for file in files] == [
         (wheel.file, wheel.sha256) for wheel in release.wheels
     ]
+
+
+@pytest.mark.parametrize("name", ["uv.toml", "pyproject.toml"])
+def test_settings_next_to_the_temporary_folder(
+    local_index: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """A parent of the temporary folder does not choose the index of a lock; the user's `uv.toml` does."""
+    local_index.add("onnxruntime", "1.18.0", ("3.11",))
+    (tmp_path / name).write_text(f"{'[tool.uv]' if name == 'pyproject.toml' else ''}\nindex-url = '{NOWHERE}'\n")
+    (tmp_path / "user" / "uv").mkdir(parents=True)
+    (tmp_path / "user" / "uv" / "uv.toml").write_text(f"index-url = '{os.environ['UV_DEFAULT_INDEX']}'\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    monkeypatch.delenv("UV_DEFAULT_INDEX")
+    monkeypatch.delenv("UV_NO_CONFIG")
+    monkeypatch.setattr(files, "_process_root", lambda: tmp_path)
+
+    release = UvIndex().newest(Requirement("onnxruntime"), "3.11")
+
+    assert isinstance(release, Release)
+    assert release.pin == "onnxruntime==1.18.0"
 
 
 def test_settings_of_other_projects(local_index: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> None:

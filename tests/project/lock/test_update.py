@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from onnxgate.core import subprocesses
 from onnxgate.core.errors import ConfigError, LockError, ResolutionError, UnavailableError, UsageError
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Target
@@ -102,6 +103,30 @@ def test_first(tmp_path: Path, published: LocalIndex) -> None:
         "onnxruntime 1.19.0",
     ]
     assert policy_differences(project.config, lock) == ()
+
+
+@pytest.mark.parametrize("target", ['runtime = "onnxruntime>=1.18,<1.20"', 'runtime = "onnxruntime"\npython = ".venv"'])
+def test_equal_targets_ask_once(
+    tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """The number of questions, each of which starts a program, does not depend on the number of equal targets."""
+    questions: list[str] = []
+    run, build = subprocesses.run_supervised, LockedRuntime(engine="onnxruntime", release="1.19.0", environment=".venv")
+    monkeypatch.setattr(subprocesses, "run_supervised", lambda *args, **kw: questions.append("uv") or run(*args, **kw))
+
+    def find(target: Target) -> LockedRuntime:
+        questions.append("build")
+        return build
+
+    counts, rows = [], []
+    for count in (1, 5):
+        config = 'models = ["m.onnx"]\n' + "".join(f"[targets.t{number}]\n{target}\n" for number in range(count))
+        questions.clear()
+        lock = locked(project_of(tmp_path, config), find=find)
+        counts.append(len(questions))
+        rows += [row.runtimes for row in lock.targets.values()]
+
+    assert (counts[0], 1) == (counts[1], len(set(rows)))
 
 
 def test_nothing_of_the_index(tmp_path: Path, published: LocalIndex) -> None:
