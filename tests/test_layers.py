@@ -149,6 +149,7 @@ LAZY = {
         "model/reading/tensor_data.py",
         "model/subgraphs/reduced_models.py",
         "runtimes/protocol.py",
+        "runtimes/environments/health.py",
         "stages/changes/file_comparison.py",
         "support/matching/function_bodies.py",
         "support/matching/constant_nodes.py",

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
 
@@ -165,6 +165,7 @@ The last three select a project, whose settings would apply.
 # The other variables select a Python or an environment, which onnxgate always passes as paths.
 REMOVED_VARIABLES = (
     *INSTALL_VARIABLES,
+    "UV_COMPILE_BYTECODE",  # with it, uv starts the interpreter of the new environment, which runs `.pth` files
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
 )
 TELEMETRY_VARIABLES = {"ORT_DISABLE_TELEMETRY": "1"}
@@ -236,19 +237,23 @@ class CommandRunner:
         isolate_uv(self._folder)
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
-    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
+    def run(
+        self, argv: Sequence[str], *, timeout_s: float, stdin: str = "", environment: Mapping[str, str] | None = None
+    ) -> CompletedCommand:
         """Run a program until it ends. The status is 127 if it cannot be started.
+
+        Without `environment`, the program gets the user's variables, except those that change what uv installs.
 
         Raises:
             UnavailableError: onnxgate is shutting down.
         """
-        environment = {name: value for name, value in os.environ.items() if name not in REMOVED_VARIABLES}
+        if environment is None:
+            users = {name: value for name, value in os.environ.items() if name not in REMOVED_VARIABLES}
+            environment = {**UV_DEFAULTS, **users}
         try:
             with self._lock:
                 self.require_open()
-                process = start_program(
-                    argv, environment={**UV_DEFAULTS, **environment, **TELEMETRY_VARIABLES}, folder=self._folder
-                )
+                process = start_program(argv, environment=environment, folder=self._folder)
                 self._running.add(process)
         except OSError as error:
             return CompletedCommand(127, "", f"`{argv[0]}` cannot be started: {error.strerror}")
@@ -262,6 +267,29 @@ class CommandRunner:
             self.require_open()
         out, err = (output.decode("utf-8", "replace") for output in (ended.stdout, ended.stderr))
         return CompletedCommand(ended.returncode, out, err)
+
+    @contextlib.contextmanager
+    def start_worker(
+        self, argv: Sequence[str], *, environment: Mapping[str, str], folder: Path
+    ) -> Iterator[WorkerProcess]:
+        """Start a worker, which is killed at the end of the block.
+
+        Raises:
+            UnavailableError: onnxgate is shutting down.
+            OSError: the worker cannot be started.
+        """
+        with self._lock:
+            self.require_open()
+            process = start_program(argv, environment=environment, folder=folder, bound="group")
+            self._running.add(process)
+        worker = WorkerProcess(process)
+        try:
+            yield worker
+        finally:
+            worker.end()
+            with self._lock:
+                self._running.discard(process)
+            self.require_open()
 
     def require_open(self) -> None:
         """Check that onnxgate is not shutting down.

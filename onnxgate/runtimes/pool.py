@@ -6,7 +6,6 @@ import contextlib
 import os
 import queue
 import shlex
-import sys
 import tempfile
 import threading
 import time
@@ -23,6 +22,7 @@ from onnxgate.core.machine_faults import find_fault_in_text, find_machine_fault
 from onnxgate.core.subprocesses import WorkerProcess, start_program
 from onnxgate.project.engines import engine_family, runs_on_node
 from onnxgate.runtimes import sandbox
+from onnxgate.runtimes.engine_program import PYTHON_FLAGS, EngineProgram
 from onnxgate.runtimes.environments import node
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.user_environment import check_user_environment
@@ -35,8 +35,6 @@ from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec
 MIN_PARALLEL_BUILDS = 4
 """Minimum number of parallel builds, even on machines with fewer cores: a build mostly waits for network and disk."""
 UNSANDBOXED_NOTE = "could not start in the sandbox; running unsandboxed"
-PYTHON_FLAGS = ("-B", "-X", "utf8")
-ISOLATED_FLAG = "-I"  # engines must only import packages from their environment
 USER_FLAG = "-s"  # sources need the user's settings, such as PYTHONPATH
 PREPARE_ACTIVITY = "prepare"
 LOOK_UP_ACTIVITY = "look up"
@@ -395,22 +393,21 @@ class WorkerThread(threading.Thread):
         return worker / "adapters" / f"{_adapter_name(engine)}.py"
 
     def _argv(self, prepared: Path, permissions: Permissions, folder: WorkerFolder) -> list[str]:
-        main = str(self._pool.worker / "__main__.py")
-        if not runs_on_node(self._spec.engine):
-            flag = ISOLATED_FLAG if self._spec.engine else USER_FLAG
-            rights = [str(folder.write_permissions(permissions))] if self._limited else []
-            return [str(prepared), flag, *PYTHON_FLAGS, main, *rights]
-        builder = self._pool.environments.node
-        argv = builder.argv(self._program(), prepared)
-        if not self._limited:
-            return argv
-        file = folder.write_permissions(permissions | Permissions(frozenset(builder.reads(prepared))))
-        return [sys.executable, ISOLATED_FLAG, "-S", *PYTHON_FLAGS, main, str(file), *argv]
+        if not self._spec.engine:
+            return [str(prepared), USER_FLAG, *PYTHON_FLAGS, str(self._pool.worker / "__main__.py")]
+        program = self._engine_program(prepared)
+        return program.command(program.write_permissions(folder, permissions) if self._limited else None)
+
+    def _engine_program(self, prepared: Path) -> EngineProgram:
+        engine, worker = self._spec.engine, self._pool.worker
+        if runs_on_node(engine):
+            return self._pool.environments.node.program(engine, prepared, worker)
+        return EngineProgram.of_python(engine, prepared, own=self._spec.interpreter is not None, worker=worker)
 
     def _environment(self, folder: WorkerFolder) -> Mapping[str, str]:
-        spec = self._spec
-        if self._limited:
-            own = spec.interpreter is not None
+        spec, own = self._spec, self._spec.interpreter is not None
+        # Even if a locked engine does not start in the sandbox, it gets no variables with credentials.
+        if self._limited or (self._pool.limited and spec.engine and not own):
             return {**sandbox.runtime_variables(os.environ, folder.path, own=own), **dict(spec.environment)}
         removed = node.NODE_VARIABLES if runs_on_node(spec.engine) else ()
         users = sandbox.source_variables(os.environ)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from importlib import metadata
 from pathlib import Path
 
 import filelock
+from packaging.utils import canonicalize_name
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
@@ -28,14 +29,19 @@ from onnxgate.core.machine_faults import (
     find_machine_fault,
 )
 from onnxgate.core.subprocesses import TIMED_OUT, CommandRunner, CompletedCommand
-from onnxgate.project.engines import find_engine, import_name, runs_on_node
+from onnxgate.project.engines import runs_on_node
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage
+from onnxgate.runtimes.engine_program import EngineProgram
 from onnxgate.runtimes.environments import node, storage, wheels
+from onnxgate.runtimes.environments.health import check_health, require_versions
 from onnxgate.runtimes.environments.leases import EnvironmentLeases
+from onnxgate.runtimes.sandbox import runtime_variables
 
 CREATE_TIMEOUT_S = 60
 INSTALL_TIMEOUT_S = 600
-HEALTH_TIMEOUT_S = 120
+COMPILE_TIMEOUT_S = 120
+TEST_FOLDERS = r"[/\\](?:tests?|testing)[/\\]"
+"""Folders whose modules are not compiled: importing an engine does not need them."""
 LOCK_TIMEOUT_S = 900
 
 _UNREACHABLE = re.compile(r"error sending request|Request failed after|Failed to fetch|operation timed out|dns error")
@@ -183,10 +189,24 @@ class Environments:
         ended = wheels.run_uv(self.commands, venv, timeout_s=CREATE_TIMEOUT_S)
         if ended.status != 0:
             raise self._create_uv_error(f"the environment of `{runtime.name}` cannot be created", ended)
-        interpreter = storage.interpreter_of(attempt)
+        interpreter, settings = storage.interpreter_of(attempt), attempt / "pyvenv.cfg"
+        created = settings.read_bytes()
         self._install(interpreter, runtime, needed)
+        if settings.read_bytes() != created:  # it selects the standard library, which is imported before the sandbox
+            raise UnavailableError(f"a package of `{runtime.name}` replaces `{settings.name}` of its environment")
+        packages = storage.site_packages_of(attempt)
+        expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
+        require_versions(runtime, _read_versions(packages), expected)
         with busy:
-            self._check_health(interpreter, runtime, needed)
+            self._compile(interpreter, packages)
+            check_health(runtime, EngineProgram.of_python(runtime.engine, interpreter), self.commands)
+
+    def _compile(self, interpreter: Path, packages: Path) -> None:
+        """Compile the modules of an environment, which its workers cannot change. No code of a package is run."""
+        with temporary_folder() as scratch:
+            variables = runtime_variables(os.environ, Path(scratch), own=False)
+            command = [str(interpreter), "-I", "-S", "-m", "compileall", "-q", "-x", TEST_FOLDERS, str(packages)]
+            self.commands.run(command, timeout_s=COMPILE_TIMEOUT_S, environment=variables)
 
     def _install(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
         with temporary_folder() as scratch:
@@ -230,22 +250,11 @@ class Environments:
             return UnavailableError(f"{_NOT_CREATED}: {fault.message}", hint=_cache_hint(fault, self._cache))
         return UnavailableError(f"{problem}: {reason}", hint=hint)
 
-    def _check_health(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
-        """Check that the engine runs a model and that the installed versions match the lock.
 
-        Raises:
-            UnavailableError: the engine does not work or the versions do not match.
-        """
-        expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
-        trial = health_check_arguments(runtime.engine, tuple(expected))
-        ended = self.commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)
-        if ended.status != 0:
-            raise UnavailableError(f"`{runtime.name}` does not work on this machine: {ended.last_error_line}")
-        installed: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])
-        if wrong := sorted(f"{name} {installed[name]}" for name in expected if installed[name] != expected[name]):
-            raise UnavailableError(
-                f"the versions installed for `{runtime.name}` do not match the lock: {', '.join(wrong)}"
-            )
+def _read_versions(packages: Path) -> dict[str, str]:
+    """Return the version of each distribution in a `site-packages` folder, without running its code."""
+    distributions = metadata.distributions(path=[str(packages)])
+    return {canonicalize_name(it.metadata["Name"] or ""): it.version for it in distributions}
 
 
 _NOT_CREATED = "the environment cannot be created"
@@ -296,10 +305,13 @@ def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> P
     Raises:
         UnavailableError: the interpreter is not installed, and uv could not or must not download it.
     """
-    for candidate in _interpreter_candidates(minor, commands, offline):
-        ended = commands.run([str(candidate), "-I", "-c", _MINOR_SCRIPT], timeout_s=PROBE_TIMEOUT_S)
-        if ended.status == 0 and ended.out.strip() == minor:
-            return candidate
+    with temporary_folder() as scratch:
+        variables = runtime_variables(os.environ, Path(scratch), own=False)
+        for candidate in _interpreter_candidates(minor, commands, offline):
+            command = [str(candidate), "-I", "-S", "-c", _MINOR_SCRIPT]
+            ended = commands.run(command, timeout_s=PROBE_TIMEOUT_S, environment=variables)
+            if ended.status == 0 and ended.out.strip() == minor:
+                return candidate
     raise UnavailableError(
         f"Python {minor} was not found",
         hint=f"run `uv python install {minor}`, or add the folder of an installed Python {minor} to `{PATH_VARIABLE}`",
@@ -315,7 +327,7 @@ def _interpreter_candidates(minor: str, commands: CommandRunner, offline: bool) 
     if minor == f"{sys.version_info[0]}.{sys.version_info[1]}":
         yield Path(sys.executable)
     if not offline:
-        fetch = ["run", "--quiet", "--no-project", "--python", minor, "python", "-I", "-c", _EXECUTABLE_SCRIPT]
+        fetch = ["run", "--quiet", "--no-project", "--python", minor, "python", "-I", "-S", "-c", _EXECUTABLE_SCRIPT]
         yield from _printed_path(wheels.run_uv(commands, fetch, timeout_s=DOWNLOAD_TIMEOUT_S))
 
 
@@ -335,26 +347,3 @@ def _interpreters_in(path: Path, minor: str) -> Iterator[Path]:
     for pattern in ("{}", "bin/{}", "*/bin/{}", "*/{}"):
         for name in names:
             yield from (file for file in sorted(path.glob(pattern.format(name))) if file.is_file())
-
-
-HEALTH_MODEL_HEX = (
-    "08083a340a0d0a017812017922034e65673a001201675a0f0a0178120a0a08080112040a02080362"
-    "0f0a0179120a0a08080112040a02080342040a00100d"
-)
-"""The serialized model `<ir_version: 8, opset_import: ["": 13]> g (float[3] x) => (float[3] y) { y = Neg(x) }`."""
-# Runs without `-B`, so that Python compiles the modules of the engine once.
-HEALTH_SCRIPT = """
-import importlib, json, sys
-from importlib import metadata
-import numpy
-engine = importlib.import_module(sys.argv[1])
-seen = {"engine": engine, "numpy": numpy, "model": bytes.fromhex(sys.argv[3]), "ones": numpy.ones(3, numpy.float32)}
-exec(sys.argv[2], seen)
-print(json.dumps({name: metadata.version(name) for name in sys.argv[4:]}))
-"""
-
-
-def health_check_arguments(engine: str, packages: tuple[str, ...]) -> list[str]:
-    """Return interpreter arguments that test an engine and print the versions of the packages as JSON."""
-    statements = find_engine(engine).health_check
-    return ["-I", "-c", HEALTH_SCRIPT, import_name(engine), statements, HEALTH_MODEL_HEX, *packages]

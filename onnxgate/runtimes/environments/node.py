@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -15,21 +16,20 @@ from pathlib import Path
 import msgspec
 
 from onnxgate.core.errors import UnavailableError
-from onnxgate.core.jobs import Completed, Probe, ProbeResult, Unavailable
 from onnxgate.core.subprocesses import TIMED_OUT, CommandRunner, CompletedCommand
 from onnxgate.project.lock.types import LockedRuntime, NpmPackage, PinnedPackage
 from onnxgate.runtimes import protocol
+from onnxgate.runtimes.engine_program import EngineProgram
 from onnxgate.runtimes.environments import storage
+from onnxgate.runtimes.environments.health import check_health, require_versions
 
 MIN_NODE_MAJOR = 18
 NODE_VARIABLES = ("NODE_OPTIONS", "NODE_PATH")
 """Environment variables that can make a worker load packages that are not locked."""
 REGISTRY_HINT = "check the network connection and npm's `registry` setting"
 INSTALL_NODE_HINT = f"install Node.js {MIN_NODE_MAJOR} or newer, with `node` and `npm` on PATH"
-NODE_WORKER = protocol.WORKER_FOLDER / "web" / "main.mjs"
 FIND_TIMEOUT_S = 30
 INSTALL_TIMEOUT_S = 600
-HEALTH_TIMEOUT_S = 120
 
 _NODE_PROBE = "process.stdout.write(JSON.stringify({path: process.execPath, version: process.versions.node}))"
 _NPM_CI = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
@@ -98,14 +98,12 @@ class NodeBuilder:
             raise UnavailableError(self._node.message, hint=self._node.hint)
         return self._node
 
-    def argv(self, worker: Path, package: Path) -> list[str]:
-        """Return the command that starts the worker of one environment."""
-        return [self.node().path, str(worker), str(package), str(os.getpid())]
-
-    def reads(self, package: Path) -> list[str]:
-        """Return the paths that Node.js itself reads: the environment and the Node.js installation."""
-        program = Path(os.path.realpath(self.node().path))
-        return [str(package.parent), str(program), str(program.parent.parent / "lib")]
+    def program(self, engine: str, package: Path, worker: Path = protocol.WORKER_FOLDER) -> EngineProgram:
+        """Return the program of one environment, which reads the environment and the Node.js installation."""
+        node = Path(os.path.realpath(self.node().path))
+        argv = (self.node().path, str(worker / "web" / "main.mjs"), str(package), str(os.getpid()))
+        reads = (package.parent, node, node.parent.parent / "lib")
+        return EngineProgram(engine, argv, frozenset(map(str, reads)), worker=worker)
 
     def slot(self, cache: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> storage.EnvironmentSlot:
         """Return the place of the environment in the cache."""
@@ -126,13 +124,9 @@ class NodeBuilder:
         for name, manifest in _npm_manifests(packages).items():
             (attempt / name).write_text(json.dumps(manifest, indent=2), encoding="utf-8", newline="\n")
         self._install(attempt, runtime)
-        expected = {package.name: package.version for package in packages}
-        installed = self._probe(attempt / "node_modules" / runtime.engine, runtime, tuple(expected))
-        differing = [name for name in expected if installed.get(name) != expected[name]]
-        if wrong := sorted(f"{name} {installed.get(name)}" for name in differing):
-            raise UnavailableError(
-                f"the versions installed for `{runtime.name}` do not match the lock: {', '.join(wrong)}"
-            )
+        modules = attempt / "node_modules"
+        require_versions(runtime, _read_versions(modules), {package.name: package.version for package in packages})
+        check_health(runtime, self.program(runtime.engine, modules / runtime.engine), self._commands)
 
     def _install(self, attempt: Path, runtime: LockedRuntime) -> None:
         npm = shutil.which("npm")
@@ -177,20 +171,19 @@ class NodeBuilder:
             )
         return UnavailableError(f"`{runtime.name}` cannot be installed: {reason}")
 
-    def _probe(self, package: Path, runtime: LockedRuntime, names: tuple[str, ...]) -> dict[str, str]:
-        """Run a test computation, and return the versions that the worker reports."""
-        job = {"id": 1, "engine": runtime.engine.replace("-", "_"), "memory_mib": None, "job": Probe(packages=names)}
-        request = msgspec.json.encode(job).decode() + "\n"
-        ended = self._commands.run(self.argv(NODE_WORKER, package), timeout_s=HEALTH_TIMEOUT_S, stdin=request)
-        lines = ended.out.splitlines()
-        try:
-            reply = protocol.parse_event(lines[-1].encode(), 1).reply if lines else None
-        except protocol.ProtocolError:
-            reply = None
-        if isinstance(reply, Completed) and isinstance(reply.result, ProbeResult):
-            return reply.result.packages
-        reason = reply.reason if isinstance(reply, Unavailable) else ended.last_error_line
-        raise UnavailableError(f"`{runtime.name}` does not work on this machine: {reason}")
+
+def _read_versions(modules: Path) -> dict[str, str]:
+    """Return the version of each package in a `node_modules` folder."""
+    versions = {}
+    for manifest in (*modules.glob("*/package.json"), *modules.glob("@*/*/package.json")):
+        with contextlib.suppress(msgspec.MsgspecError):
+            package = msgspec.json.decode(manifest.read_bytes(), type=_Manifest)
+            versions[manifest.parent.relative_to(modules).as_posix()] = package.version
+    return versions
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    version: str
 
 
 def _find_node(commands: CommandRunner) -> Node | UnavailableError:

@@ -146,6 +146,12 @@ def interpreter_of(environment: Path) -> Path:
     return environment / "Scripts" / "python.exe" if os.name == "nt" else environment / "bin" / "python"
 
 
+def site_packages_of(environment: Path) -> Path:
+    """Return the folder of an environment's packages on this system."""
+    folders = (environment / "Lib" / "site-packages", *environment.glob("lib/python3*/site-packages"))
+    return next(folder for folder in folders if folder.is_dir())
+
+
 def environment_slot(cache: Path, name: str, identity: Iterable[str], program: str = "") -> EnvironmentSlot:
     """Return the place of the environment `name` in the cache; its key depends on `identity` and this platform."""
     words = [f"layout {LAYOUT_VERSION}", sys.platform, platform.machine(), *identity]

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.jobs import Completed, Probe, ProbeResult
 from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.project.config.schema import Target
-from onnxgate.project.engines import import_name, is_library, is_satisfied, package_name
+from onnxgate.project.engines import is_library, is_satisfied, package_name
 from onnxgate.project.lock.comparison import canonical_extensions
 from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.runtimes.engine_program import EngineProgram, run_job
+from onnxgate.runtimes.environments.health import describe_failure
 from onnxgate.runtimes.environments.toolchain import interpreter_in
-from onnxgate.runtimes.worker_spec import environment_path
+from onnxgate.runtimes.worker_spec import JobLimits, environment_path
 
-PROBE_TIMEOUT_S = 120
+PROBE_TIMEOUT_S = 120.0
 CHUNK_BYTES = 2**20
 NATIVE_SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
-_PROBE_SCRIPT = """
-import importlib, json, sys
-from importlib import metadata
-import numpy
-engine = importlib.import_module(sys.argv[1])
-release = engine.__version__ if sys.argv[2] == sys.argv[1] == "onnxruntime" else metadata.version(sys.argv[2])
-found = {}
-for name in sys.argv[3:]:
-    try:
-        found[name] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        pass
-print(json.dumps([release, found]))
-"""
 
 
 def find_user_build(folder: Path, target: Target) -> LockedRuntime:
@@ -48,13 +35,14 @@ def find_user_build(folder: Path, target: Target) -> LockedRuntime:
     extensions = canonical_extensions(target)
     packages = {package_name(text): text for text in extensions if not is_library(text)}
     interpreter = _require_interpreter(environment_path(folder, target.python), target.python)
-    release, versions = _probe_versions(interpreter, target.python, engine, packages, CommandRunner())
+    versions = _probe_versions(interpreter, target.python, engine, tuple(packages), CommandRunner())
     for name, text in {engine: target.runtime, **packages}.items():
-        version = {engine: release, **versions}.get(name, "")
+        version = versions.get(name, "")
         if not is_satisfied(text, version):
             raise UnavailableError(
                 f"`{target.python}` {_describe_installed(name, version)}, but the target requires `{text}`"
             )
+    release = versions.pop(engine)
     pins = tuple(sorted(f"{name}=={version}" for name, version in versions.items()))
     return LockedRuntime(
         engine=engine, release=release, packages=pins, extensions=extensions, environment=target.python
@@ -69,9 +57,9 @@ def check_user_environment(path: Path, runtime: LockedRuntime, commands: Command
     """
     interpreter = _require_interpreter(path, runtime.environment)
     locked = dict(pin.split("==", 1) for pin in runtime.packages)
-    release, versions = _probe_versions(interpreter, runtime.environment, runtime.engine, locked, commands)
+    versions = _probe_versions(interpreter, runtime.environment, runtime.engine, tuple(locked), commands)
     for name, version in {runtime.engine: runtime.release, **locked}.items():
-        installed = {runtime.engine: release, **versions}.get(name, "")
+        installed = versions.get(name, "")
         if installed != version:
             hint = f"install {name} {version} in this environment"
             if installed:
@@ -117,18 +105,21 @@ def _require_interpreter(path: Path, named: str) -> Path:
 
 
 def _probe_versions(
-    interpreter: Path, named: str, engine: str, packages: Iterable[str], commands: CommandRunner
-) -> tuple[str, dict[str, str]]:
+    interpreter: Path, named: str, engine: str, packages: tuple[str, ...], commands: CommandRunner
+) -> dict[str, str]:
     """Return the versions of the engine and of the installed packages, without local suffixes.
 
     For ONNX Runtime, the version is read from the module, since a custom build may be packaged under a different name.
     """
-    command = [str(interpreter), "-I", "-c", _PROBE_SCRIPT, import_name(engine), engine, *packages]
-    ended = commands.run(command, timeout_s=PROBE_TIMEOUT_S)
-    if ended.status != 0:
-        raise UnavailableError(f"{engine} in `{named}` does not work: {ended.last_error_line}")
+    program = EngineProgram.of_python(engine, interpreter, own=True)
     try:
-        release, versions = json.loads(ended.out.splitlines()[-1])
-        return Version(release).public, {name: Version(version).public for name, version in versions.items()}
-    except (ValueError, IndexError, TypeError, InvalidVersion) as error:
+        observation = run_job(program, Probe(packages=(engine, *packages)), commands, JobLimits(time_s=PROBE_TIMEOUT_S))
+    except OSError as error:
+        raise UnavailableError(f"{engine} in `{named}` cannot be started: {error.strerror or error}") from error
+    if not isinstance(observation, Completed) or not isinstance(observation.result, ProbeResult):
+        raise UnavailableError(f"{engine} in `{named}` does not work: {describe_failure(observation)}")
+    versions = observation.result.packages
+    try:
+        return {name: Version(version).public for name, version in versions.items() if name in (engine, *packages)}
+    except InvalidVersion as error:
         raise UnavailableError(f"{engine} in `{named}` reports an invalid version: {error}") from error

@@ -1,6 +1,7 @@
-"""Entry point of the worker: `python -I -B -X utf8 …/worker/__main__.py [rights [program …]]`.
+"""Entry point of the worker: `python -I -S -B -X utf8 …/worker/__main__.py [rights [program …]]`.
 
-For sources, `-I` is replaced by `-s`. `rights` is a file with the worker's permissions (`sandbox.py`). If a program is
+With `-S`, the packages of the environment become importable after the sandbox was applied. For sources, `-I -S` is
+replaced by `-s`. `rights` is a file with the worker's permissions (`sandbox.py`). If a program is
 given, it replaces this worker.
 """
 

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import signal
+import site
 import sys
 import threading
 from typing import Any, Dict, Iterator, List
@@ -23,6 +24,8 @@ def main(permissions: str = "") -> None:
     limits.disable_core_dumps()
     if permissions:
         channel.note(sandbox.apply_sandbox(permissions))
+    if sys.flags.no_site:
+        site.main()  # runs code of the environment: `.pth` files and `sitecustomize`
     channel.phase("ready")
     for request in channel.requests():
         channel.reply(_answer_request(request, channel))

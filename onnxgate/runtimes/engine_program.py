@@ -1,0 +1,96 @@
+"""Programs of engines: how their workers are started, in the sandbox and without it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxgate.core.jobs import Job, Observation, Unavailable
+from onnxgate.core.subprocesses import CommandRunner
+from onnxgate.project.engines import engine_family, runs_on_node
+from onnxgate.runtimes import sandbox
+from onnxgate.runtimes.memory import memory_limit_mib
+from onnxgate.runtimes.protocol import WORKER_FOLDER, WorkerSession
+from onnxgate.runtimes.sandbox import Permissions, WorkerFolder
+from onnxgate.runtimes.worker_spec import JobLimits
+
+PYTHON_FLAGS = ("-B", "-X", "utf8")
+ISOLATED_FLAGS = ("-I", "-S")
+"""Engines only import packages from their environment. The worker processes `.pth` files after it entered the sandbox.
+
+Source: `site` imports `sitecustomize` and runs the lines of `.pth` files that begin with `import`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProgram:
+    """Program of one environment that runs the jobs of an engine."""
+
+    engine: str
+    argv: tuple[str, ...]  # the interpreter; for Node, the whole command
+    reads: frozenset[str] = frozenset()  # files and folders that the program itself reads
+    own: bool = False  # in a user environment
+    worker: Path = WORKER_FOLDER
+
+    @classmethod
+    def of_python(
+        cls, engine: str, interpreter: Path, *, own: bool = False, worker: Path = WORKER_FOLDER
+    ) -> EngineProgram:
+        """Return the program of an environment with this interpreter."""
+        environment = str(interpreter.parent.parent)  # with `-S`, Python itself does not know it
+        return cls(engine, (str(interpreter),), frozenset([] if own else [environment]), own, worker)
+
+    @property
+    def adapter(self) -> str:
+        """Name of the module that implements the engine's jobs."""
+        return engine_family(self.engine).replace("-", "_")
+
+    def command(self, rights: Path | None) -> list[str]:
+        """Return the command that starts a worker; without a file with its permissions, it has no sandbox."""
+        main = [str(self.worker / "__main__.py"), *([str(rights)] if rights is not None else [])]
+        if not runs_on_node(self.engine):
+            return [*self.argv, *ISOLATED_FLAGS, *PYTHON_FLAGS, *main]
+        return [sys.executable, *ISOLATED_FLAGS, *PYTHON_FLAGS, *main, *self.argv] if rights else [*self.argv]
+
+    def write_permissions(self, folder: WorkerFolder, permissions: Permissions) -> Path:
+        """Write the file for `command`: the permissions, and those that the program itself needs."""
+        return folder.write_permissions(permissions | Permissions(self.reads))
+
+    def variables(self, folder: WorkerFolder) -> Mapping[str, str]:
+        """Return the environment variables of a worker in the sandbox."""
+        return sandbox.runtime_variables(os.environ, folder.path, own=self.own)
+
+
+def run_job(program: EngineProgram, job: Job, commands: CommandRunner, limits: JobLimits) -> Observation:
+    """Run one job in a new worker. As in the pool, an engine that cannot start in the sandbox runs unsandboxed.
+
+    Raises:
+        UnavailableError: onnxgate is shutting down.
+        OSError: the worker's program cannot be started, or its outputs cannot be stored.
+        InvalidOutputError: an output is not a complete array.
+    """
+    observation, started = _run_once(program, job, commands, limits, limited=True)
+    return observation if started else _run_once(program, job, commands, limits, limited=False)[0]
+
+
+def _run_once(
+    program: EngineProgram, job: Job, commands: CommandRunner, limits: JobLimits, *, limited: bool
+) -> tuple[Observation, bool]:
+    """Return the observation, and whether the engine could be started."""
+    memory_mib = memory_limit_mib(job, limits)
+    permissions = sandbox.required_permissions([job], memory_mib, own=program.own)
+    with contextlib.closing(WorkerFolder()) as folder:
+        rights = program.write_permissions(folder, permissions) if limited else None
+        command, variables = program.command(rights), program.variables(folder)
+        with commands.start_worker(command, environment=variables, folder=folder.path) as worker:
+            session = WorkerSession(worker, program.adapter)
+            refused = session.wait_until_ready()
+            if refused is not None:
+                return refused, False
+            inner = folder.redirect(job)
+            observation = folder.deliver(session.run(inner, limits.time_s, memory_mib), inner, job)
+            return observation, not (session.cannot_start and isinstance(observation, Unavailable))

@@ -1,0 +1,92 @@
+"""Health check of a new environment: its engine runs a model as in a check, and its versions match the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.files import temporary_folder
+from onnxgate.core.jobs import (
+    CaseResult,
+    Completed,
+    Crashed,
+    Failure,
+    InputCase,
+    Observation,
+    Refused,
+    Run,
+    RunResult,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.core.subprocesses import CommandRunner
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.runtimes.engine_program import EngineProgram, run_job
+from onnxgate.runtimes.sandbox import InvalidOutputError
+from onnxgate.runtimes.worker_spec import JobLimits
+
+HEALTH_TIMEOUT_S = 120.0
+HEALTH_MODEL = bytes.fromhex(
+    "08083a340a0d0a017812017922034e65673a001201675a0f0a0178120a0a08080112040a02080362"
+    "0f0a0179120a0a08080112040a02080342040a00100d"
+)
+"""The model `<ir_version: 8, opset_import: ["": 13]> g (float[3] x) => (float[3] y) { y = Neg(x) }`."""
+
+
+def require_versions(runtime: LockedRuntime, installed: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    """Check that the installed versions are those of the lock.
+
+    Raises:
+        UnavailableError: a version differs, or a package is missing.
+    """
+    differing = sorted(name for name, version in expected.items() if installed.get(name) != version)
+    if differing:
+        found = ", ".join(f"{name} {installed.get(name, '(missing)')}" for name in differing)
+        raise UnavailableError(f"the versions installed for `{runtime.name}` do not match the lock: {found}")
+
+
+def check_health(runtime: LockedRuntime, program: EngineProgram, commands: CommandRunner) -> None:
+    """Run a model on the engine, in a worker with the limits of a check.
+
+    Raises:
+        UnavailableError: the engine does not work, or onnxgate is shutting down.
+        OSError: a machine fault, such as a full disk.
+    """
+    import numpy as np
+
+    with temporary_folder() as scratch:
+        folder = Path(scratch)
+        (folder / "model.onnx").write_bytes(HEALTH_MODEL)
+        np.save(folder / "x.npy", np.ones(3, np.float32))
+        (folder / "outputs").mkdir()
+        case = InputCase(name="ones", origin="generated", inputs={"x": str(folder / "x.npy")})
+        job = Run(model=str(folder / "model.onnx"), cases=(case,), output=str(folder / "outputs"), again=False)
+        try:
+            match run_job(program, job, commands, JobLimits(time_s=HEALTH_TIMEOUT_S)):
+                case Completed(result=RunResult(cases=(CaseResult(failure=None, outputs=(str() as path,)),))):
+                    is_right = np.load(path, allow_pickle=False).tolist() == [-1, -1, -1]
+                    problem = "" if is_right else "it computes wrong results"
+                case Completed(result=RunResult(cases=(CaseResult(failure=Failure() as failure),))):
+                    problem = f"{failure.type}: {failure.text}"
+                case observation:
+                    problem = describe_failure(observation)
+        except (InvalidOutputError, ValueError):
+            problem = "its outputs are invalid"
+    if problem:
+        raise UnavailableError(f"`{runtime.name}` does not work on this machine: {problem}")
+
+
+def describe_failure(observation: Observation) -> str:
+    """Return why a job on a new environment did not complete, in one line."""
+    match observation:
+        case Unavailable(reason=reason):
+            return reason
+        case Refused(failure=failure):
+            return f"{failure.type}: {failure.text}"
+        case Crashed(signal=signal):
+            return f"the worker process ended with {signal}"
+        case TimedOut(limit_s=limit_s):
+            return f"timed out after {limit_s:g} s"
+        case _:
+            return "the worker process sent an invalid response"
