@@ -22,6 +22,7 @@ from onnxgate.core import jobs
 from onnxgate.core.files import create_process_folder, open_regular
 from onnxgate.core.subprocesses import TELEMETRY_VARIABLES
 from onnxgate.project.engines import RECORDS
+from onnxgate.runtimes.memory import measure_model
 from onnxgate.runtimes.protocol import is_complete_npy_file
 
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -62,10 +63,7 @@ CI_VARIABLES = (
 )
 """Credentials of CI systems, and files that affect later CI steps."""
 
-PRIVATE_NAMES = frozenset(
-    (".git", ".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".netrc", ".npmrc", ".pypirc", ".env")
-)
-"""Files and folders that may contain credentials."""
+_LIBRARY_NAME = re.compile(r"\.(?:so|dylib|dll|pyd)(?:\.[\d.]+)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class Permissions:
     """Permissions of a worker."""
 
     reads: frozenset[str] = frozenset()  # files, and folders with everything in them
-    all_reads: bool = False
+    lists_all: bool = False  # whether the worker may list all folders
     processes: bool = False
     devices: bool = False
     file_mib: int = MIN_FILE_LIMIT_MIB  # size limit of each file that the worker writes
@@ -81,11 +79,11 @@ class Permissions:
     def covers(self, required: Permissions) -> bool:
         """Return whether these permissions include the required ones."""
         return (
-            self.all_reads >= required.all_reads
+            self.lists_all >= required.lists_all
             and self.processes >= required.processes
             and self.devices >= required.devices
             and self.file_mib >= required.file_mib
-            and (self.all_reads or all(map(self._is_readable, required.reads)))
+            and all(map(self._is_readable, required.reads))
         )
 
     def _is_readable(self, path: str) -> bool:
@@ -94,7 +92,7 @@ class Permissions:
     def __or__(self, added: Permissions) -> Permissions:
         return Permissions(
             self.reads | added.reads,
-            self.all_reads or added.all_reads,
+            self.lists_all or added.lists_all,
             self.processes or added.processes,
             self.devices or added.devices,
             max(self.file_mib, added.file_mib),
@@ -105,35 +103,64 @@ def required_permissions(queued: Iterable[jobs.Job], memory_mib: int | None, *, 
     """Return the permissions for jobs. With `own`, they run in a user environment, whose files may be anywhere."""
     queued = tuple(queued)
     files = dict.fromkeys(file for job in queued for file in _job_files(job))
-    # The folders of the files and of their link targets may contain external data.
-    folders = (Path(path).absolute().parent for file in files for path in (file, os.path.realpath(file)))
     return Permissions(
-        reads=frozenset(readable_paths(folders)),
-        all_reads=own,
+        reads=frozenset((*files, *_list_user_files(files))) if own else frozenset(files),
+        lists_all=own,
         processes=any(isinstance(job, jobs.Benchmark) for job in queued),  # memory is measured in new processes
         devices=own or any(it != CPU_PROVIDER for job in queued for it in getattr(job, "providers", ())),
         file_mib=MIN_FILE_LIMIT_MIB << max(0, -(-(memory_mib or 0) // MIN_FILE_LIMIT_MIB) - 1).bit_length(),
     )
 
 
-def readable_paths(folders: Iterable[Path]) -> Iterator[str]:
-    """Yield the folders. If a folder contains credentials, yield its other entries instead."""
-    for folder in dict.fromkeys(folders):
-        if any(os.path.lexists(folder / name) for name in PRIVATE_NAMES):
-            with contextlib.suppress(OSError):
-                yield from (str(entry) for entry in folder.iterdir() if entry.name not in PRIVATE_NAMES)
-        else:
-            yield str(folder)
+def list_model_files(model: str) -> tuple[str, ...]:
+    """Return the model file and its external data."""
+    return (model, *measure_model(model).data_files)
+
+
+def find_hidden_data(job: jobs.Job) -> str:
+    """Return the location of external data that the job's models declare although its name is hidden; "" if none.
+
+    A model could otherwise read files with credentials, such as `.env` or `.git/config`.
+    """
+    models = (job.model, job.baseline) if isinstance(job, jobs.Benchmark) else (getattr(job, "model", ""),)
+    return next((location for model in models if model for location in measure_model(model).hidden_data), "")
 
 
 def _job_files(job: jobs.Job) -> Iterator[str]:
     if isinstance(job, jobs.SessionJob):
-        yield job.model
-        yield from (extension for extension in job.extensions if Path(extension).is_absolute())
+        yield from list_model_files(job.model)
+        for extension in job.extensions:
+            if Path(extension).is_absolute():
+                yield from _list_libraries(extension)
     if isinstance(job, jobs.Benchmark):
-        yield job.baseline
+        yield from list_model_files(job.baseline)
     if isinstance(job, jobs.Run | jobs.Benchmark):
         yield from (path for case in job.cases for path in case.inputs.values())
+
+
+def _list_libraries(library: str) -> Iterator[str]:
+    """Yield a library, and the shared libraries in its folders, which it may load."""
+    yield library
+    for folder in dict.fromkeys((Path(library).parent, Path(os.path.realpath(library)).parent)):
+        with contextlib.suppress(OSError):
+            yield from (str(file) for file in folder.iterdir() if _LIBRARY_NAME.search(file.name))
+
+
+def _list_user_files(files: Iterable[str]) -> Iterator[str]:
+    """Yield all files and folders, except those with hidden names in the home folder and in the folders of `files`.
+
+    Hidden names begin with a dot. They may contain credentials.
+    """
+    protected = {Path(os.path.realpath(Path.home())), *(Path(os.path.realpath(file)).parent for file in files)}
+    ancestors = {parent for folder in protected for parent in folder.parents}
+    pending = [Path("/")]
+    while pending:
+        folder = pending.pop()
+        if folder not in protected and folder not in ancestors:
+            yield str(folder)
+            continue
+        with contextlib.suppress(OSError):
+            pending += (entry for entry in folder.iterdir() if not (folder in protected and entry.name[0] == "."))
 
 
 def runtime_variables(variables: Mapping[str, str], scratch: Path, *, own: bool) -> dict[str, str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import resource
 import shutil
-import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -98,17 +97,10 @@ def den(tmp_path: Path, fake_worker: Path, cache: Path, locked: Callable[[str], 
     return Den(tmp_path, WorkerSpec("hostile 1.0", "hostile", runtime, packages), fake_worker, cache)
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
-    """Yield the port of a listening socket."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
-
-
 def attempts(den: Den, port: int, names: tuple[str, ...], *, limited: bool) -> dict[str, Observation]:
     """Return the observation of each attempt."""
     with den.host(limited=limited) as host:
-        host.show(den.models)
+        host.show(models=[Path(den.model(name)) for name in names])
         return {name: host.submit(den.hostile_spec(port), Load(model=den.model(name))).result(60) for name in names}
 
 
@@ -236,14 +228,13 @@ def test_source_does_not_get_runner_tokens() -> None:
     assert variables == sandbox.source_variables({**variables, **dict.fromkeys(taken, "x")})
 
 
-def test_job_with_another_folder_gets_a_new_worker(den: Den, port: int, tmp_path: Path) -> None:
-    """One worker serves all visible folders; a model in another folder needs a new worker."""
+def test_job_with_another_model_gets_a_new_worker(den: Den, port: int, tmp_path: Path) -> None:
+    """One worker serves all models that it was started for; another model needs a new worker."""
     elsewhere = tmp_path / "elsewhere" / "read_the_model"
     elsewhere.parent.mkdir()
     elsewhere.write_text("another")
     with den.host(limited=True) as host:
-        den.model("read_the_model")
-        host.show(den.models)
+        host.show(models=[Path(den.model("read_the_model"))])
         first, second = (str(host.submit(den.hostile_spec(port), Probe()).result(60)) for _ in range(2))
         there = host.submit(den.hostile_spec(port), Load(model=den.model("read_the_model"))).result(60)
         third = str(host.submit(den.hostile_spec(port), Probe()).result(60))
@@ -256,9 +247,8 @@ def test_job_with_another_folder_gets_a_new_worker(den: Den, port: int, tmp_path
 
 @held
 def test_a_model_that_came_later_is_read(den: Den, port: int) -> None:
-    """A model added after the start is readable, even in a folder that is exposed entry by entry to hide secrets."""
+    """A model added after the start is readable; files next to it are not."""
     with den.host(limited=True) as host:
-        host.show(den.models)
         first = host.submit(den.hostile_spec(port), Load(model=den.model("start_a_thread"))).result(60)
         second = host.submit(den.hostile_spec(port), Load(model=den.model("read_the_model"))).result(60)
         third = host.submit(den.hostile_spec(port), Load(model=den.model("read_what_git_signs_in_with"))).result(60)
@@ -267,8 +257,8 @@ def test_a_model_that_came_later_is_read(den: Den, port: int) -> None:
 
 
 @held
-def test_a_link_to_a_model_shows_its_folder_too(den: Den, port: int, tmp_path: Path) -> None:
-    """The folder that a link points to is readable, because download caches keep external data there."""
+def test_a_model_may_be_a_link(den: Den, port: int, tmp_path: Path) -> None:
+    """A model is readable through a link, as in download caches."""
     (tmp_path / "blobs").mkdir()
     (tmp_path / "blobs" / "1").write_text("by a link")
     (den.models / "read_the_model").symlink_to(tmp_path / "blobs" / "1")
@@ -285,7 +275,8 @@ def test_missing_restrictions_are_noted(den: Den, port: int, tmp_path: Path, fak
     shutil.copytree(fake_worker, old)
     with (old / "linux_sandbox.py").open("a") as module:
         module.write("\ndef landlock_version():\n    return 0\n")
-        module.write("def restrict_system_calls(**_):\n    raise OSError(38, 'Function not implemented')\n")
+    with (old / "system_calls.py").open("a") as module:
+        module.write("\ndef restrict_system_calls(**_):\n    raise OSError(38, 'Function not implemented')\n")
     with WorkerPool(Environments(den.folder / "c", offline=True), 1, worker=old) as host:
         worker_spec = WorkerSpec("x", "hostile", interpreter=Path(sys.executable))
         assert isinstance(host.submit(worker_spec, Load(model=den.model("read_the_model"))).result(60), Completed)
@@ -346,8 +337,8 @@ def test_telemetry_is_off(
         (Permissions(frozenset(["/a"])), Permissions(frozenset(["/a/b/c"])), True),
         (Permissions(frozenset(["/a/b"])), Permissions(frozenset(["/a"])), False),
         (Permissions(frozenset(["/a"])), Permissions(frozenset(["/ab"])), False),
-        (Permissions(all_reads=True), Permissions(frozenset(["/a"])), True),
-        (Permissions(frozenset(["/a"])), Permissions(all_reads=True), False),
+        (Permissions(frozenset(["/"])), Permissions(frozenset(["/a"])), True),
+        (Permissions(frozenset(["/a"])), Permissions(lists_all=True), False),
         (Permissions(), Permissions(processes=True), False),
         (Permissions(), Permissions(devices=True), False),
         (Permissions(file_mib=1), Permissions(file_mib=2), False),

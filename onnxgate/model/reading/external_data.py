@@ -183,6 +183,13 @@ def classify_layout(model: Path, location: str) -> DataLayout:
     return "linked-model" if real.is_relative_to(Path(os.path.realpath(model)).parent) else "link"
 
 
+def is_hidden(model: Path, location: str) -> bool:
+    """Return whether a part of the path `location`, or of its target in the model's folder, begins with a dot."""
+    folder, target = Path(os.path.realpath(model.parent)), Path(os.path.realpath(model.parent / location))
+    inside = target.relative_to(folder).parts if target.is_relative_to(folder) else ()
+    return any(part.startswith(".") for part in (*PurePosixPath(location).parts, *inside) if part != "..")
+
+
 def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> ExternalUse:
     location = read_external_entries(tensor).get("location", "")
     use = ExternalUse(location, name)
