@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from onnxgate.core.files import open_regular
 from onnxgate.core.jobs import Benchmark, Command, Export, InputCase, Inputs, Job, Load, Probe, Run, Trace
-from onnxgate.model.reading.external_data import find_data_files, is_hidden
+from onnxgate.model.reading.external_data import find_data_files, is_hidden, is_in_folder
 from onnxgate.model.reading.file_format import LENGTH, FileWindow, UnreadableModel, iter_fields
 from onnxgate.model.reading.structure import LIGHT_BYTES, SMALL_BYTES, read_view
 from onnxgate.runtimes.worker_spec import JobLimits
@@ -134,7 +134,7 @@ def _read_model_size(path: Path, *_: int) -> ModelSize:
         lists = _measure_lists(path) if size_bytes >= LIGHT_BYTES else 0
     except (UnreadableModel, OSError):
         return ModelSize(size_bytes)
-    present = [file for file in data_files.values() if file.problem in (None, "lfs-pointer")]
+    present = [file for file in data_files.values() if "\0" not in file.location and is_in_folder(path, file.location)]
     hidden = tuple(file.location for file in present if is_hidden(path, file.location))
     readable = tuple(str(file.path) for file in present if file.location not in hidden)
     return ModelSize(size_bytes + sum(file.size_bytes for file in data_files.values()), lists, readable, hidden)

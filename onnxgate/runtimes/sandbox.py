@@ -12,7 +12,8 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,6 +25,9 @@ from onnxgate.core.subprocesses import TELEMETRY_VARIABLES
 from onnxgate.project.engines import RECORDS
 from onnxgate.runtimes.memory import measure_model
 from onnxgate.runtimes.protocol import is_complete_npy_file
+
+if sys.platform != "win32":
+    import pwd
 
 CPU_PROVIDER = "CPUExecutionProvider"
 MIN_FILE_LIMIT_MIB = 8192
@@ -71,7 +75,7 @@ class Permissions:
     """Permissions of a worker."""
 
     reads: frozenset[str] = frozenset()  # files, and folders with everything in them
-    lists_all: bool = False  # whether the worker may list all folders
+    all_reads: bool = False  # all files, except for hidden ones in the home folder and next to the files in `reads`
     processes: bool = False
     devices: bool = False
     file_mib: int = MIN_FILE_LIMIT_MIB  # size limit of each file that the worker writes
@@ -79,7 +83,7 @@ class Permissions:
     def covers(self, required: Permissions) -> bool:
         """Return whether these permissions include the required ones."""
         return (
-            self.lists_all >= required.lists_all
+            self.all_reads >= required.all_reads
             and self.processes >= required.processes
             and self.devices >= required.devices
             and self.file_mib >= required.file_mib
@@ -92,7 +96,7 @@ class Permissions:
     def __or__(self, added: Permissions) -> Permissions:
         return Permissions(
             self.reads | added.reads,
-            self.lists_all or added.lists_all,
+            self.all_reads or added.all_reads,
             self.processes or added.processes,
             self.devices or added.devices,
             max(self.file_mib, added.file_mib),
@@ -102,10 +106,9 @@ class Permissions:
 def required_permissions(queued: Iterable[jobs.Job], memory_mib: int | None, *, own: bool) -> Permissions:
     """Return the permissions for jobs. With `own`, they run in a user environment, whose files may be anywhere."""
     queued = tuple(queued)
-    files = dict.fromkeys(file for job in queued for file in _job_files(job))
     return Permissions(
-        reads=frozenset((*files, *_list_user_files(files))) if own else frozenset(files),
-        lists_all=own,
+        reads=frozenset(file for job in queued for file in _job_files(job)),
+        all_reads=own,
         processes=any(isinstance(job, jobs.Benchmark) for job in queued),  # memory is measured in new processes
         devices=own or any(it != CPU_PROVIDER for job in queued for it in getattr(job, "providers", ())),
         file_mib=MIN_FILE_LIMIT_MIB << max(0, -(-(memory_mib or 0) // MIN_FILE_LIMIT_MIB) - 1).bit_length(),
@@ -151,16 +154,28 @@ def _list_user_files(files: Iterable[str]) -> Iterator[str]:
 
     Hidden names begin with a dot. They may contain credentials.
     """
-    protected = {Path(os.path.realpath(Path.home())), *(Path(os.path.realpath(file)).parent for file in files)}
+    folders = (*map(Path, _home_folders()), *(Path(file).parent for file in files))
+    protected = {Path(os.path.realpath(folder)) for folder in folders}
     ancestors = {parent for folder in protected for parent in folder.parents}
     pending = [Path("/")]
     while pending:
-        folder = pending.pop()
-        if folder not in protected and folder not in ancestors:
-            yield str(folder)
-            continue
-        with contextlib.suppress(OSError):
-            pending += (entry for entry in folder.iterdir() if not (folder in protected and entry.name[0] == "."))
+        path = pending.pop()
+        if path in protected or path in ancestors:
+            with contextlib.suppress(OSError):
+                pending += (entry for entry in path.iterdir() if path not in protected or entry.name[0] != ".")
+        elif not path.is_symlink() or not _leads_to(Path(os.path.realpath(path)), protected, ancestors):
+            yield str(path)
+
+
+def _leads_to(target: Path, protected: Set[Path], ancestors: Set[Path]) -> bool:
+    return target in ancestors or any(target.is_relative_to(folder) for folder in protected)
+
+
+def _home_folders() -> Iterator[str]:
+    yield os.path.expanduser("~")  # noqa: PTH111 - raises no error if the folder is unknown
+    if sys.platform != "win32":
+        with contextlib.suppress(KeyError):  # the user may have no entry
+            yield pwd.getpwuid(os.getuid()).pw_dir
 
 
 def runtime_variables(variables: Mapping[str, str], scratch: Path, *, own: bool) -> dict[str, str]:
@@ -201,7 +216,8 @@ class WorkerFolder:
     def write_permissions(self, permissions: Permissions) -> Path:
         """Write the worker's permissions to a file that the worker cannot change."""
         file = self.path.with_name("rights.json")
-        fields = {**asdict(permissions), "reads": sorted(permissions.reads), "folder": str(self.path)}
+        reads = {*permissions.reads, *(_list_user_files(permissions.reads) if permissions.all_reads else ())}
+        fields = {**asdict(permissions), "reads": sorted(reads), "folder": str(self.path)}
         file.write_bytes(msgspec.json.encode(fields))
         return file
 

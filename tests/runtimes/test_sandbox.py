@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from msgspec.structs import replace
 
@@ -27,6 +28,7 @@ from onnxgate.core.jobs import (
     Refused,
     Run,
     RunResult,
+    Unavailable,
 )
 from onnxgate.core.subprocesses import TELEMETRY_VARIABLES
 from onnxgate.numerics.streams import load_array
@@ -268,6 +270,116 @@ def test_a_model_may_be_a_link(den: Den, port: int, tmp_path: Path) -> None:
     assert seen == Completed(result=LoadResult(providers=("by a link",)))
 
 
+@held
+def test_a_user_environment_cannot_read_credentials(
+    den: Den, port: int, tmp_path: Path, fake_worker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine in a user environment reads all files except for hidden ones in the home and model folders."""
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    keys = {home / ".ssh" / "id": False, home / "data": True, den.outside / "key": True, den.models / ".env": False}
+    (home / "keys").symlink_to(".ssh")
+    for key in keys:
+        key.parent.mkdir(exist_ok=True)
+        key.write_text("secret")
+    keys[home / "keys" / "id"] = False
+    seen = {}
+    with WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker) as host:
+        for key in keys:
+            variables = (("OUTSIDE", str(key.parent)), ("KEY", key.name))
+            spec = WorkerSpec("own 1.0", "hostile", interpreter=Path(sys.executable), environment=variables)
+            job = Load(model=den.model("read_the_named_key"))
+            key.write_text("secret")
+            seen[key] = isinstance(host.submit(spec, job).result(60), Completed)
+
+    assert seen == keys
+
+
+@pytest.mark.skipif(not LINUX, reason="the sandbox is only available on Linux")
+def test_a_locked_engine_never_runs_without_the_sandbox(den: Den) -> None:
+    """A locked engine that does not start in the sandbox is unavailable; a package could cause this on purpose."""
+    with den.host(limited=True) as host:
+        spec = replace(den.hostile_spec(0), engine="shy")
+        observation = host.submit(spec, Load(model=den.model("x"))).result(60)
+
+        assert isinstance(observation, Unavailable)
+        assert observation.reason == "ImportError: something is missing"
+        assert host.notes == ()
+
+
+EXTERNAL = {
+    "w.bin": ("w.bin",),
+    "data/w.bin": ("data/w.bin",),
+    "link.bin": ("link.bin",),
+    "linked/w.bin": ("linked/w.bin",),
+    "absolute": ("w.bin",),
+    "outside.bin": (),
+    "../other.bin": (),
+    "missing.bin": (),
+    "data": (),
+    ".env": (),
+    "data/.git/config": (),
+    "secret.bin": (),
+}
+"""Declared locations of external data, and the files that a runtime may read next to the model."""
+
+
+@pytest.mark.parametrize("location", EXTERNAL)
+def test_only_declared_data_is_readable(location: str, tmp_path: Path) -> None:
+    """The external data that a model declares is readable if it is in the folder of the model and not hidden."""
+    folder = tmp_path / "models"
+    for file in ("w.bin", "data/w.bin", ".env", "data/.git/config", "../other.bin"):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_bytes(bytes(8192))
+    links = {"link.bin": "w.bin", "linked": "data", "outside.bin": "../other.bin", "secret.bin": ".env"}
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    declared = str(folder / "w.bin") if location == "absolute" else location
+    job = Load(model=str(write_external(folder / "m.onnx", declared)))
+    reads = sandbox.required_permissions([job], None, own=False).reads
+
+    assert {str(folder / "m.onnx"), *(str(folder / file) for file in EXTERNAL[location])} == reads
+    assert sandbox.find_hidden_data(job) == (location if location in HIDDEN else "")
+
+
+HIDDEN = (".env", "data/.git/config", "secret.bin")
+
+
+def write_external(path: Path, location: str) -> Path:
+    """Write a model with external data at this location."""
+    weights = onnx.TensorProto(name="w", data_type=1, dims=[2048], data_location=onnx.TensorProto.EXTERNAL)
+    weights.external_data.add(key="location", value=location)
+    model = onnx.ModelProto(ir_version=8)
+    model.graph.initializer.append(weights)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_hidden_data_is_not_loaded(den: Den) -> None:
+    """A model that declares a hidden file as external data is not loaded; the reason names the file."""
+    (den.models / ".env").write_text("secret")
+    with den.host(limited=True) as host:
+        job = Load(model=str(write_external(den.models / "read_the_model", ".env")))
+        observation = host.submit(den.hostile_spec(0), job).result(60)
+
+    assert observation == Unavailable(
+        reason="the external data `.env` is a hidden file, which runtimes cannot read",
+        hint="rename the file, so that no part of its path begins with a dot",
+    )
+
+
+def test_libraries_next_to_an_extension_are_readable(tmp_path: Path) -> None:
+    """An extension may load shared libraries in its folder; other files there are unreadable."""
+    libraries = {"ops.so", "libdep.so.1.2", "libdep.so", "helper.dylib"}
+    for name in (*libraries, ".env", "secret.so.key", "notes.txt"):
+        (tmp_path / name).touch()
+    job = Load(model=str(tmp_path / "m.onnx"), extensions=(str(tmp_path / "ops.so"), "package"))
+    reads = sandbox.required_permissions([job], None, own=False).reads
+
+    assert {str(tmp_path / name) for name in ("m.onnx", *libraries)} == reads
+
+
 @pytest.mark.skipif(not LINUX, reason="says something else elsewhere")
 def test_missing_restrictions_are_noted(den: Den, port: int, tmp_path: Path, fake_worker: Path) -> None:
     """The missing restrictions are noted, and the job runs."""
@@ -338,7 +450,7 @@ def test_telemetry_is_off(
         (Permissions(frozenset(["/a/b"])), Permissions(frozenset(["/a"])), False),
         (Permissions(frozenset(["/a"])), Permissions(frozenset(["/ab"])), False),
         (Permissions(frozenset(["/"])), Permissions(frozenset(["/a"])), True),
-        (Permissions(frozenset(["/a"])), Permissions(lists_all=True), False),
+        (Permissions(frozenset(["/a"])), Permissions(all_reads=True), False),
         (Permissions(), Permissions(processes=True), False),
         (Permissions(), Permissions(devices=True), False),
         (Permissions(file_mib=1), Permissions(file_mib=2), False),

@@ -1,6 +1,6 @@
 """Sandbox of a worker, applied before it imports an engine.
 
-The pool writes the permissions to a file: `reads` and `folder` (paths), `lists_all`, `processes` and `devices`
+The pool writes the permissions to a file: `reads` and `folder` (paths), `all_reads`, `processes` and `devices`
 (booleans), `file_mib` (a number).
 """
 
@@ -68,7 +68,7 @@ def _limit_on_linux(subject: str, needs: Dict[str, Any]) -> None:
         accelerators = [name for name in devices if name.startswith(ACCELERATORS)]
         writes = [needs["folder"], *PLAIN_DEVICES, *(os.path.join("/dev", name) for name in accelerators)]
         reads = [*SYSTEM_PATHS, *("/etc/" + name for name in ETC_FILES), *_python_paths(), *needs["reads"]]
-        linux_sandbox.restrict_files(reads, writes, lists_all=needs["lists_all"])
+        linux_sandbox.restrict_files(reads, writes, lists_all=needs["all_reads"])
     else:
         system_calls.restrict_system_calls(processes=needs["processes"], devices=needs["devices"])
 
