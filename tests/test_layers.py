@@ -127,6 +127,7 @@ def test_worker_imports_nothing_of_ours() -> None:
 
 LAZY = {
     "`--help` and errors at the start import no library": (
+        "cli/__init__.py",
         "cli/check.py",
         "cli/shared/error_handling.py",
         "cli/shared/hint_commands.py",

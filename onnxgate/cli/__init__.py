@@ -99,6 +99,9 @@ def _run_group(arguments: list[str]) -> int:
         group.main(args=arguments, prog_name="onnxgate")  # a shell requests completions
     try:
         with group.make_context("onnxgate", arguments) as context:
+            from onnxgate.core.subprocesses import deny_inspection  # not at the top: `--help` does not need it
+
+            deny_inspection()  # the environment may contain secrets that programs of the repository must not read
             result = group.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code

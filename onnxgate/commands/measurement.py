@@ -116,7 +116,7 @@ def measure_quantized_models(
     record = Measurement[MeasuredQuantization]()
     quantized = [model for model in models if model.settings.quantized_from is not None]
     with temporary_folder() as scratch:
-        pool.show(Path(scratch), *(model.absolute.parent for model in quantized))
+        pool.show(Path(scratch), models=(model.absolute for model in quantized))
         folders = (Path(scratch) / str(index) for index in itertools.count())
         for planned in plan_models(project, lock, quantized):
             try:

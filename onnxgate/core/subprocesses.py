@@ -33,6 +33,26 @@ _guard_pipes: dict[int, tuple[int, int]] = {}  # process ID -> pipe; a forked pr
 _guard_pipes_lock = threading.Lock()
 
 
+_SET_DUMPABLE = 4  # Source: linux/prctl.h
+
+
+def deny_inspection() -> None:
+    """Deny processes of the same user to read this process's environment, descriptors and memory. Linux only.
+
+    Root is not restricted. Programs that this process starts can be inspected.
+    """
+    set_process_option(_SET_DUMPABLE, 0)
+
+
+def set_process_option(option: int, argument: int) -> None:
+    """Call `prctl` on Linux."""
+    if sys.platform.startswith("linux"):
+        import ctypes  # not at the top: few processes need it
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(option, *(ctypes.c_ulong(value) for value in (argument, 0, 0, 0)))
+
+
 def start_program(
     argv: Sequence[str],
     *,

@@ -17,6 +17,7 @@ import msgspec
 
 from onnxgate.core.errors import ErrorRecord, FileProblem, OnnxgateError
 from onnxgate.core.report import Report
+from onnxgate.core.subprocesses import deny_inspection
 from onnxgate.formats.wording import count_weakenings
 from onnxgate.gate.sharding.plan import MAX_SHARDS
 from onnxgate.github import cache, protection
@@ -237,6 +238,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    protection.deny_inspection()
+    deny_inspection()
     protection.adopt_orphans()
     main()

@@ -18,28 +18,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from onnxgate.core.files import file_identity
+from onnxgate.core.subprocesses import deny_inspection, set_process_option
 from onnxgate.core.text import join_phrases
 
 COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
 """Variables with the paths of the runner's command files. Lines in these files change later steps."""
 END_TIMEOUT_S = 10
 # Source: linux/prctl.h.
-_SET_DUMPABLE = 4
 _SET_CHILD_SUBREAPER = 36
 _GET_CHILD_SUBREAPER = 37
 
 
-def deny_inspection() -> None:
-    """Deny processes of the same user to read this process's environment, descriptors and memory. Linux only.
-
-    Root is not restricted. Programs that this process starts can be inspected.
-    """
-    _prctl(_SET_DUMPABLE, 0)
-
-
 def adopt_orphans() -> None:
     """Become the parent of all processes below this one that outlive their own parent. Linux only."""
-    _prctl(_SET_CHILD_SUBREAPER, 1)
+    set_process_option(_SET_CHILD_SUBREAPER, 1)
 
 
 class StepGuard:
@@ -84,7 +76,7 @@ def end_descendants(timeout_s: float = END_TIMEOUT_S) -> bool:
 
 def _adopts_orphans() -> bool:
     adopts = ctypes.c_int()
-    _prctl(_GET_CHILD_SUBREAPER, ctypes.addressof(adopts))
+    set_process_option(_GET_CHILD_SUBREAPER, ctypes.addressof(adopts))
     return bool(adopts.value)
 
 
@@ -99,12 +91,6 @@ def _list_descendants(ancestor: int) -> Iterator[int]:
         found = children.get(waiting.pop(), [])
         waiting += found
         yield from found
-
-
-def _prctl(option: int, argument: int) -> None:
-    if sys.platform.startswith("linux"):
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(option, *(ctypes.c_ulong(value) for value in (argument, 0, 0, 0)))
 
 
 class CommandFiles:

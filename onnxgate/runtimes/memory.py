@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from onnxgate.core.files import open_regular
 from onnxgate.core.jobs import Benchmark, Command, Export, InputCase, Inputs, Job, Load, Probe, Run, Trace
-from onnxgate.model.reading.external_data import find_data_files
+from onnxgate.model.reading.external_data import find_data_files, is_hidden, is_in_folder
 from onnxgate.model.reading.file_format import LENGTH, FileWindow, UnreadableModel, iter_fields
 from onnxgate.model.reading.structure import LIGHT_BYTES, SMALL_BYTES, read_view
 from onnxgate.runtimes.worker_spec import JobLimits
@@ -52,10 +52,12 @@ UNKNOWN_MEMORY_BYTES = 8 * 2**30
 
 
 class ModelSize(NamedTuple):
-    """Sizes of one model in bytes."""
+    """Sizes of one model in bytes, and its external data."""
 
     content: int  # file and external data
     lists: int = 0  # attribute lists in the file, as in tree ensembles
+    data_files: tuple[str, ...] = ()  # paths of the external data that runtimes may read
+    hidden_data: tuple[str, ...] = ()  # locations of external data that may contain credentials
 
 
 def default_memory_mib(size: ModelSize) -> int:
@@ -68,7 +70,7 @@ def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
     """Return the memory limit for a job in MiB; None for no limit."""
     if limits.memory_mib is not None or not isinstance(job, Load | Run):
         return limits.memory_mib
-    return default_memory_mib(_measure_model(job.model))
+    return default_memory_mib(measure_model(job.model))
 
 
 def estimate_job_bytes(job: Job) -> int:
@@ -92,7 +94,7 @@ def estimate_job_bytes(job: Job) -> int:
 
 
 def _estimate_model_bytes(model: str, weight_factor: int = WEIGHT_FACTOR) -> int:
-    size = _measure_model(model)
+    size = measure_model(model)
     return weight_factor * (size.content - size.lists) + LIST_FACTOR * size.lists
 
 
@@ -108,7 +110,8 @@ def _file_size(path: str) -> int:
         return 0
 
 
-def _measure_model(model: str) -> ModelSize:
+def measure_model(model: str) -> ModelSize:
+    """Return the sizes of a model; 0 if the file does not exist."""
     try:
         status = Path(model).stat()
         with _measuring:  # other threads that need the same model wait and reuse the result
@@ -131,7 +134,10 @@ def _read_model_size(path: Path, *_: int) -> ModelSize:
         lists = _measure_lists(path) if size_bytes >= LIGHT_BYTES else 0
     except (UnreadableModel, OSError):
         return ModelSize(size_bytes)
-    return ModelSize(size_bytes + sum(file.size_bytes for file in data_files.values()), lists)
+    present = [file for file in data_files.values() if "\0" not in file.location and is_in_folder(path, file.location)]
+    hidden = tuple(file.location for file in present if is_hidden(path, file.location))
+    readable = tuple(str(file.path) for file in present if file.location not in hidden)
+    return ModelSize(size_bytes + sum(file.size_bytes for file in data_files.values()), lists, readable, hidden)
 
 
 def _names_data_files(path: Path) -> bool:

@@ -20,6 +20,7 @@ from onnxgate.core.errors import UnavailableError
 from onnxgate.core.jobs import Command, Job, Load, Observation, Probe, Run, Unavailable
 from onnxgate.core.machine_faults import find_fault_in_text, find_machine_fault
 from onnxgate.core.subprocesses import WorkerProcess, start_program
+from onnxgate.model.reading.external_data import shorten_text
 from onnxgate.project.engines import engine_family, runs_on_node
 from onnxgate.runtimes import sandbox
 from onnxgate.runtimes.engine_program import PYTHON_FLAGS, EngineProgram
@@ -63,6 +64,7 @@ class WorkerPool:
 
     Failures of a runtime are observations, not exceptions. All child processes end when the pool is closed or
     onnxgate itself ends. Unless `limited` is False, engines run in a sandbox (`sandbox.py`).
+    An engine of a user environment that cannot start there runs without it.
     """
 
     def __init__(
@@ -85,9 +87,14 @@ class WorkerPool:
         self._threads: dict[WorkerSpec, WorkerThread] = {}
         self._lock = threading.Lock()
 
-    def show(self, *folders: Path) -> None:
-        """Make these folders readable for engines that start after this call. A job's own files are always readable."""
-        self._state.readable.update(sandbox.readable_paths(folder.absolute() for folder in folders))
+    def show(self, *folders: Path, models: Iterable[Path] = ()) -> None:
+        """Make folders and models readable for engines that start after this call.
+
+        The files of a job are always readable, but a worker that started without access to them must be restarted.
+        """
+        self._state.readable.update(str(folder.absolute()) for folder in folders)
+        for model in models:
+            self._state.readable.update(sandbox.list_model_files(str(model.absolute())))
 
     @property
     def environments(self) -> Environments:
@@ -146,7 +153,7 @@ class PoolState:
     worker: Path  # folder of the worker's code
     limited: bool  # engines run in a sandbox
     closing: threading.Event = field(default_factory=threading.Event)
-    readable: set[str] = field(default_factory=set)  # folders that every engine may read
+    readable: set[str] = field(default_factory=set)  # folders and files that every engine may read
     notes: set[tuple[str, str]] = field(default_factory=set)  # worker name, restriction not applied
     turns: Mapping[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
@@ -284,6 +291,11 @@ class WorkerThread(threading.Thread):
     def _observe(self, queued: QueuedJob) -> Observation:
         if self._build_error is not None:
             raise self._build_error
+        if self._limited and (hidden := sandbox.find_hidden_data(queued.job)):
+            return Unavailable(
+                reason=f"the external data `{shorten_text(hidden)}` is a hidden file, which runtimes cannot read",
+                hint="rename the file, so that no part of its path begins with a dot",
+            )
         session = self._unavailable or self._ready_session(queued)
         if isinstance(session, Unavailable):
             self._unavailable = session
@@ -305,7 +317,7 @@ class WorkerThread(threading.Thread):
         observation = self._run(session, queued)
         if not (session.cannot_start and isinstance(observation, Unavailable)):
             return observation
-        if self._limited:
+        if self._may_run_unsandboxed:
             unlimited = self._start_unlimited(queued, observation.reason)
             return unlimited if isinstance(unlimited, Unavailable) else self._run_or_restart(unlimited, queued)
         return self._give_up(observation)
@@ -348,6 +360,14 @@ class WorkerThread(threading.Thread):
             return Permissions()
         return sandbox.required_permissions(queued, memory_mib, own=self._spec.interpreter is not None)
 
+    @property
+    def _may_run_unsandboxed(self) -> bool:
+        """Whether the engine may be started without the sandbox: if it is part of the user's own environment.
+
+        A locked package could otherwise leave the sandbox by failing to start in it.
+        """
+        return self._limited and self._spec.interpreter is not None
+
     def _start_unlimited(self, queued: QueuedJob, reason: str) -> WorkerSession | Unavailable:
         """Start a worker without a sandbox if it failed to start in one. No untrusted model has been loaded yet."""
         self._limited = False
@@ -378,7 +398,7 @@ class WorkerThread(threading.Thread):
             unavailable = Unavailable(reason=reason)
             return self._give_up(unavailable) if error.filename == str(interpreter) else unavailable
         refused = self._session.wait_until_ready()
-        if refused is not None and self._limited and not self._pool.closing.is_set():
+        if refused is not None and self._may_run_unsandboxed and not self._pool.closing.is_set():
             return self._start_unlimited(queued, refused.reason)
         if refused is not None:
             refused = self._give_up(refused)

@@ -12,7 +12,8 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,7 +23,11 @@ from onnxgate.core import jobs
 from onnxgate.core.files import create_process_folder, open_regular
 from onnxgate.core.subprocesses import TELEMETRY_VARIABLES
 from onnxgate.project.engines import RECORDS
+from onnxgate.runtimes.memory import measure_model
 from onnxgate.runtimes.protocol import is_complete_npy_file
+
+if sys.platform != "win32":
+    import pwd
 
 CPU_PROVIDER = "CPUExecutionProvider"
 MIN_FILE_LIMIT_MIB = 8192
@@ -62,10 +67,7 @@ CI_VARIABLES = (
 )
 """Credentials of CI systems, and files that affect later CI steps."""
 
-PRIVATE_NAMES = frozenset(
-    (".git", ".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".netrc", ".npmrc", ".pypirc", ".env")
-)
-"""Files and folders that may contain credentials."""
+_LIBRARY_NAME = re.compile(r"\.(?:so|dylib|dll|pyd)(?:\.[\d.]+)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Permissions:
     """Permissions of a worker."""
 
     reads: frozenset[str] = frozenset()  # files, and folders with everything in them
-    all_reads: bool = False
+    all_reads: bool = False  # all files, except for hidden ones in the home folder and next to the files in `reads`
     processes: bool = False
     devices: bool = False
     file_mib: int = MIN_FILE_LIMIT_MIB  # size limit of each file that the worker writes
@@ -85,7 +87,7 @@ class Permissions:
             and self.processes >= required.processes
             and self.devices >= required.devices
             and self.file_mib >= required.file_mib
-            and (self.all_reads or all(map(self._is_readable, required.reads)))
+            and all(map(self._is_readable, required.reads))
         )
 
     def _is_readable(self, path: str) -> bool:
@@ -104,11 +106,8 @@ class Permissions:
 def required_permissions(queued: Iterable[jobs.Job], memory_mib: int | None, *, own: bool) -> Permissions:
     """Return the permissions for jobs. With `own`, they run in a user environment, whose files may be anywhere."""
     queued = tuple(queued)
-    files = dict.fromkeys(file for job in queued for file in _job_files(job))
-    # The folders of the files and of their link targets may contain external data.
-    folders = (Path(path).absolute().parent for file in files for path in (file, os.path.realpath(file)))
     return Permissions(
-        reads=frozenset(readable_paths(folders)),
+        reads=frozenset(file for job in queued for file in _job_files(job)),
         all_reads=own,
         processes=any(isinstance(job, jobs.Benchmark) for job in queued),  # memory is measured in new processes
         devices=own or any(it != CPU_PROVIDER for job in queued for it in getattr(job, "providers", ())),
@@ -116,24 +115,67 @@ def required_permissions(queued: Iterable[jobs.Job], memory_mib: int | None, *, 
     )
 
 
-def readable_paths(folders: Iterable[Path]) -> Iterator[str]:
-    """Yield the folders. If a folder contains credentials, yield its other entries instead."""
-    for folder in dict.fromkeys(folders):
-        if any(os.path.lexists(folder / name) for name in PRIVATE_NAMES):
-            with contextlib.suppress(OSError):
-                yield from (str(entry) for entry in folder.iterdir() if entry.name not in PRIVATE_NAMES)
-        else:
-            yield str(folder)
+def list_model_files(model: str) -> tuple[str, ...]:
+    """Return the model file and its external data."""
+    return (model, *measure_model(model).data_files)
+
+
+def find_hidden_data(job: jobs.Job) -> str:
+    """Return the location of external data that the job's models declare although its name is hidden; "" if none.
+
+    A model could otherwise read files with credentials, such as `.env` or `.git/config`.
+    """
+    models = (job.model, job.baseline) if isinstance(job, jobs.Benchmark) else (getattr(job, "model", ""),)
+    return next((location for model in models if model for location in measure_model(model).hidden_data), "")
 
 
 def _job_files(job: jobs.Job) -> Iterator[str]:
     if isinstance(job, jobs.SessionJob):
-        yield job.model
-        yield from (extension for extension in job.extensions if Path(extension).is_absolute())
+        yield from list_model_files(job.model)
+        for extension in job.extensions:
+            if Path(extension).is_absolute():
+                yield from _list_libraries(extension)
     if isinstance(job, jobs.Benchmark):
-        yield job.baseline
+        yield from list_model_files(job.baseline)
     if isinstance(job, jobs.Run | jobs.Benchmark):
         yield from (path for case in job.cases for path in case.inputs.values())
+
+
+def _list_libraries(library: str) -> Iterator[str]:
+    """Yield a library, and the shared libraries in its folders, which it may load."""
+    yield library
+    for folder in dict.fromkeys((Path(library).parent, Path(os.path.realpath(library)).parent)):
+        with contextlib.suppress(OSError):
+            yield from (str(file) for file in folder.iterdir() if _LIBRARY_NAME.search(file.name))
+
+
+def _list_user_files(files: Iterable[str]) -> Iterator[str]:
+    """Yield all files and folders, except those with hidden names in the home folder and in the folders of `files`.
+
+    Hidden names begin with a dot. They may contain credentials.
+    """
+    folders = (*map(Path, _home_folders()), *(Path(file).parent for file in files))
+    protected = {Path(os.path.realpath(folder)) for folder in folders}
+    ancestors = {parent for folder in protected for parent in folder.parents}
+    pending = [Path("/")]
+    while pending:
+        path = pending.pop()
+        if path in protected or path in ancestors:
+            with contextlib.suppress(OSError):
+                pending += (entry for entry in path.iterdir() if path not in protected or entry.name[0] != ".")
+        elif not path.is_symlink() or not _leads_to(Path(os.path.realpath(path)), protected, ancestors):
+            yield str(path)
+
+
+def _leads_to(target: Path, protected: Set[Path], ancestors: Set[Path]) -> bool:
+    return target in ancestors or any(target.is_relative_to(folder) for folder in protected)
+
+
+def _home_folders() -> Iterator[str]:
+    yield os.path.expanduser("~")  # noqa: PTH111 - raises no error if the folder is unknown
+    if sys.platform != "win32":
+        with contextlib.suppress(KeyError):  # the user may have no entry
+            yield pwd.getpwuid(os.getuid()).pw_dir
 
 
 def runtime_variables(variables: Mapping[str, str], scratch: Path, *, own: bool) -> dict[str, str]:
@@ -174,7 +216,8 @@ class WorkerFolder:
     def write_permissions(self, permissions: Permissions) -> Path:
         """Write the worker's permissions to a file that the worker cannot change."""
         file = self.path.with_name("rights.json")
-        fields = {**asdict(permissions), "reads": sorted(permissions.reads), "folder": str(self.path)}
+        reads = {*permissions.reads, *(_list_user_files(permissions.reads) if permissions.all_reads else ())}
+        fields = {**asdict(permissions), "reads": sorted(reads), "folder": str(self.path)}
         file.write_bytes(msgspec.json.encode(fields))
         return file
 

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from onnxgate.core import subprocesses
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no /bin/sh")
 SLEEPS = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
@@ -75,3 +77,63 @@ def _ends(file: Path) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+INSPECTION = """
+import ctypes, os, subprocess, sys
+sys.path[:0] = sys.argv[1].split(os.pathsep)
+from onnxgate.core.subprocesses import deny_inspection
+CHILD = '''
+import os
+for name in ("environ", "mem", "fd/0", "cwd"):
+    try:
+        os.close(os.open(f"/proc/{os.getppid()}/{name}", os.O_RDONLY))
+        print("read", end=" ")
+    except PermissionError:
+        print("denied", end=" ")
+'''
+for _ in range(2):
+    ran = subprocess.run([sys.executable, "-I", "-c", CHILD], stdout=subprocess.PIPE, check=True, text=True)
+    print(ran.stdout.strip())
+    deny_inspection()
+"""
+SYSTEM_PYTHON = "/usr/bin/python3"
+NOBODY = 65534
+
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+
+
+def _run_as_another_user(script: str, *arguments: str) -> str:
+    """Run a script as an unprivileged user, because root can inspect every process."""
+    root = os.getuid() == 0
+    python = SYSTEM_PYTHON if root else sys.executable
+    minor = [python, "-c", "import sys; print(*sys.version_info[:2])"]
+    if root and (not Path(python).exists() or _run(minor).split() != [*map(str, sys.version_info[:2])]):
+        pytest.skip("needs a Python that an unprivileged user can run")
+    return _run([python, "-I", "-c", script, *arguments], user=NOBODY if root else None, cwd="/")
+
+
+def _run(command: list[str], **options: Any) -> str:
+    return subprocess.run(command, capture_output=True, check=True, text=True, **options).stdout
+
+
+@linux
+def test_a_child_cannot_inspect_its_parent() -> None:
+    """A process of the same user cannot read the variables, memory, files and folder of a protected process."""
+    seen = _run_as_another_user(INSPECTION, os.pathsep.join([str(ROOT), *(entry for entry in sys.path if entry)]))
+
+    assert seen == "read read read read\ndenied denied denied denied\n"
+
+
+@linux
+def test_commands_deny_inspection() -> None:
+    """The environment of a command may contain secrets, which programs of the repository must not read."""
+    script = (
+        "import atexit, ctypes; from onnxgate.cli import main; "
+        "atexit.register(lambda: print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))); main(['explain', 'opset-too-new'])"
+    )
+    command = [sys.executable, "-c", script]
+    seen = _run(command)
+
+    assert seen.splitlines()[-1] == "0"

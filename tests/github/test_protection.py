@@ -114,18 +114,6 @@ def python(script: str) -> str:
 
 
 @LINUX
-def test_a_protected_process_cannot_be_inspected() -> None:
-    """The kernel makes the files of the process in `/proc` unreadable for other processes, except for those of root."""
-    actual = python("""
-        import ctypes
-        protection.deny_inspection()
-        print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
-    """)
-
-    assert actual == "0\n"
-
-
-@LINUX
 def test_processes_that_outlive_their_parent_are_ended() -> None:
     """A process that left its session and its parent is ended; without adoption, it is not even known."""
     actual = python("""

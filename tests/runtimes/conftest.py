@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -119,3 +120,10 @@ def is_alive() -> Callable[[int], bool]:
     if not Path("/proc/self").is_dir():
         pytest.skip("needs /proc")
     return alive
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Yield the port of a listening socket."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import resource
 import shutil
-import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from msgspec.structs import replace
 
@@ -28,6 +28,7 @@ from onnxgate.core.jobs import (
     Refused,
     Run,
     RunResult,
+    Unavailable,
 )
 from onnxgate.core.subprocesses import TELEMETRY_VARIABLES
 from onnxgate.numerics.streams import load_array
@@ -100,17 +101,10 @@ def den(tmp_path: Path, fake_worker: Path, cache: Path, locked: Callable[[str], 
     return Den(tmp_path, WorkerSpec("hostile 1.0", "hostile", runtime, packages), fake_worker, cache)
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
-    """Yield the port of a listening socket."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
-
-
 def attempts(den: Den, port: int, names: tuple[str, ...], *, limited: bool) -> dict[str, Observation]:
     """Return the observation of each attempt."""
     with den.host(limited=limited) as host:
-        host.show(den.models)
+        host.show(models=[Path(den.model(name)) for name in names])
         return {name: host.submit(den.hostile_spec(port), Load(model=den.model(name))).result(60) for name in names}
 
 
@@ -238,14 +232,13 @@ def test_source_does_not_get_runner_tokens() -> None:
     assert variables == sandbox.source_variables({**variables, **dict.fromkeys(taken, "x")})
 
 
-def test_job_with_another_folder_gets_a_new_worker(den: Den, port: int, tmp_path: Path) -> None:
-    """One worker serves all visible folders; a model in another folder needs a new worker."""
+def test_job_with_another_model_gets_a_new_worker(den: Den, port: int, tmp_path: Path) -> None:
+    """One worker serves all models that it was started for; another model needs a new worker."""
     elsewhere = tmp_path / "elsewhere" / "read_the_model"
     elsewhere.parent.mkdir()
     elsewhere.write_text("another")
     with den.host(limited=True) as host:
-        den.model("read_the_model")
-        host.show(den.models)
+        host.show(models=[Path(den.model("read_the_model"))])
         first, second = (str(host.submit(den.hostile_spec(port), Probe()).result(60)) for _ in range(2))
         there = host.submit(den.hostile_spec(port), Load(model=den.model("read_the_model"))).result(60)
         third = str(host.submit(den.hostile_spec(port), Probe()).result(60))
@@ -258,9 +251,8 @@ def test_job_with_another_folder_gets_a_new_worker(den: Den, port: int, tmp_path
 
 @held
 def test_a_model_that_came_later_is_read(den: Den, port: int) -> None:
-    """A model added after the start is readable, even in a folder that is exposed entry by entry to hide secrets."""
+    """A model added after the start is readable; files next to it are not."""
     with den.host(limited=True) as host:
-        host.show(den.models)
         first = host.submit(den.hostile_spec(port), Load(model=den.model("start_a_thread"))).result(60)
         second = host.submit(den.hostile_spec(port), Load(model=den.model("read_the_model"))).result(60)
         third = host.submit(den.hostile_spec(port), Load(model=den.model("read_what_git_signs_in_with"))).result(60)
@@ -269,8 +261,8 @@ def test_a_model_that_came_later_is_read(den: Den, port: int) -> None:
 
 
 @held
-def test_a_link_to_a_model_shows_its_folder_too(den: Den, port: int, tmp_path: Path) -> None:
-    """The folder that a link points to is readable, because download caches keep external data there."""
+def test_a_model_may_be_a_link(den: Den, port: int, tmp_path: Path) -> None:
+    """A model is readable through a link, as in download caches."""
     (tmp_path / "blobs").mkdir()
     (tmp_path / "blobs" / "1").write_text("by a link")
     (den.models / "read_the_model").symlink_to(tmp_path / "blobs" / "1")
@@ -280,6 +272,116 @@ def test_a_link_to_a_model_shows_its_folder_too(den: Den, port: int, tmp_path: P
     assert seen == Completed(result=LoadResult(providers=("by a link",)))
 
 
+@held
+def test_a_user_environment_cannot_read_credentials(
+    den: Den, port: int, tmp_path: Path, fake_worker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine in a user environment reads all files except for hidden ones in the home and model folders."""
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    keys = {home / ".ssh" / "id": False, home / "data": True, den.outside / "key": True, den.models / ".env": False}
+    (home / "keys").symlink_to(".ssh")
+    for key in keys:
+        key.parent.mkdir(exist_ok=True)
+        key.write_text("secret")
+    keys[home / "keys" / "id"] = False
+    seen = {}
+    with WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker) as host:
+        for key in keys:
+            variables = (("OUTSIDE", str(key.parent)), ("KEY", key.name))
+            spec = WorkerSpec("own 1.0", "hostile", interpreter=Path(sys.executable), environment=variables)
+            job = Load(model=den.model("read_the_named_key"))
+            key.write_text("secret")
+            seen[key] = isinstance(host.submit(spec, job).result(60), Completed)
+
+    assert seen == keys
+
+
+@pytest.mark.skipif(not LINUX, reason="the sandbox is only available on Linux")
+def test_a_locked_engine_never_runs_without_the_sandbox(den: Den) -> None:
+    """A locked engine that does not start in the sandbox is unavailable; a package could cause this on purpose."""
+    with den.host(limited=True) as host:
+        spec = replace(den.hostile_spec(0), engine="shy")
+        observation = host.submit(spec, Load(model=den.model("x"))).result(60)
+
+        assert isinstance(observation, Unavailable)
+        assert observation.reason == "ImportError: something is missing"
+        assert host.notes == ()
+
+
+EXTERNAL = {
+    "w.bin": ("w.bin",),
+    "data/w.bin": ("data/w.bin",),
+    "link.bin": ("link.bin",),
+    "linked/w.bin": ("linked/w.bin",),
+    "absolute": ("w.bin",),
+    "outside.bin": (),
+    "../other.bin": (),
+    "missing.bin": (),
+    "data": (),
+    ".env": (),
+    "data/.git/config": (),
+    "secret.bin": (),
+}
+"""Declared locations of external data, and the files that a runtime may read next to the model."""
+
+
+@pytest.mark.parametrize("location", EXTERNAL)
+def test_only_declared_data_is_readable(location: str, tmp_path: Path) -> None:
+    """The external data that a model declares is readable if it is in the folder of the model and not hidden."""
+    folder = tmp_path / "models"
+    for file in ("w.bin", "data/w.bin", ".env", "data/.git/config", "../other.bin"):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_bytes(bytes(8192))
+    links = {"link.bin": "w.bin", "linked": "data", "outside.bin": "../other.bin", "secret.bin": ".env"}
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    declared = str(folder / "w.bin") if location == "absolute" else location
+    job = Load(model=str(write_external(folder / "m.onnx", declared)))
+    reads = sandbox.required_permissions([job], None, own=False).reads
+
+    assert {str(folder / "m.onnx"), *(str(folder / file) for file in EXTERNAL[location])} == reads
+    assert sandbox.find_hidden_data(job) == (location if location in HIDDEN else "")
+
+
+HIDDEN = (".env", "data/.git/config", "secret.bin")
+
+
+def write_external(path: Path, location: str) -> Path:
+    """Write a model with external data at this location."""
+    weights = onnx.TensorProto(name="w", data_type=1, dims=[2048], data_location=onnx.TensorProto.EXTERNAL)
+    weights.external_data.add(key="location", value=location)
+    model = onnx.ModelProto(ir_version=8)
+    model.graph.initializer.append(weights)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_hidden_data_is_not_loaded(den: Den) -> None:
+    """A model that declares a hidden file as external data is not loaded; the reason names the file."""
+    (den.models / ".env").write_text("secret")
+    with den.host(limited=True) as host:
+        job = Load(model=str(write_external(den.models / "read_the_model", ".env")))
+        observation = host.submit(den.hostile_spec(0), job).result(60)
+
+    assert observation == Unavailable(
+        reason="the external data `.env` is a hidden file, which runtimes cannot read",
+        hint="rename the file, so that no part of its path begins with a dot",
+    )
+
+
+def test_libraries_next_to_an_extension_are_readable(tmp_path: Path) -> None:
+    """An extension may load shared libraries in its folder; other files there are unreadable."""
+    libraries = {"ops.so", "libdep.so.1.2", "libdep.so", "helper.dylib"}
+    for name in (*libraries, ".env", "secret.so.key", "notes.txt"):
+        (tmp_path / name).touch()
+    job = Load(model=str(tmp_path / "m.onnx"), extensions=(str(tmp_path / "ops.so"), "package"))
+    reads = sandbox.required_permissions([job], None, own=False).reads
+
+    assert {str(tmp_path / name) for name in ("m.onnx", *libraries)} == reads
+
+
 @pytest.mark.skipif(not LINUX, reason="says something else elsewhere")
 def test_missing_restrictions_are_noted(den: Den, port: int, tmp_path: Path, fake_worker: Path) -> None:
     """The missing restrictions are noted, and the job runs."""
@@ -287,7 +389,8 @@ def test_missing_restrictions_are_noted(den: Den, port: int, tmp_path: Path, fak
     shutil.copytree(fake_worker, old)
     with (old / "linux_sandbox.py").open("a") as module:
         module.write("\ndef landlock_version():\n    return 0\n")
-        module.write("def restrict_system_calls(**_):\n    raise OSError(38, 'Function not implemented')\n")
+    with (old / "system_calls.py").open("a") as module:
+        module.write("\ndef restrict_system_calls(**_):\n    raise OSError(38, 'Function not implemented')\n")
     with WorkerPool(Environments(den.folder / "c", offline=True), 1, worker=old) as host:
         worker_spec = WorkerSpec("x", "hostile", interpreter=Path(sys.executable))
         assert isinstance(host.submit(worker_spec, Load(model=den.model("read_the_model"))).result(60), Completed)
@@ -348,7 +451,7 @@ def test_telemetry_is_off(
         (Permissions(frozenset(["/a"])), Permissions(frozenset(["/a/b/c"])), True),
         (Permissions(frozenset(["/a/b"])), Permissions(frozenset(["/a"])), False),
         (Permissions(frozenset(["/a"])), Permissions(frozenset(["/ab"])), False),
-        (Permissions(all_reads=True), Permissions(frozenset(["/a"])), True),
+        (Permissions(frozenset(["/"])), Permissions(frozenset(["/a"])), True),
         (Permissions(frozenset(["/a"])), Permissions(all_reads=True), False),
         (Permissions(), Permissions(processes=True), False),
         (Permissions(), Permissions(devices=True), False),

@@ -89,7 +89,7 @@ def execute(
 ) -> Iterator[ExecutionResult]:
     """Run the models for all stages. The files of the input cases exist until the context exits."""
     with temporary_folder() as scratch:
-        host.show(Path(scratch), *(model.planned.model.absolute.parent for model in models))
+        host.show(Path(scratch), models=(model.planned.model.absolute for model in models))
         yield _Executor(models, settings, host, cache, stable or StableExports(None), Path(scratch)).run()
 
 

@@ -183,6 +183,25 @@ def classify_layout(model: Path, location: str) -> DataLayout:
     return "linked-model" if real.is_relative_to(Path(os.path.realpath(model)).parent) else "link"
 
 
+def is_in_folder(model: Path, location: str) -> bool:
+    """Return whether the data file `location` is a file in the folder of the model, after following links.
+
+    Some runtimes also accept absolute paths to such a file.
+    """
+    target = Path(os.path.realpath(model.parent / location))
+    folders = (os.path.realpath(model.parent), Path(os.path.realpath(model)).parent)
+    return target.is_file() and any(target.is_relative_to(folder) for folder in folders)
+
+
+def is_hidden(model: Path, location: str) -> bool:
+    """Return whether a part of the path from the model to `location`, or to its target, begins with a dot."""
+    for resolve in (os.path.abspath, os.path.realpath):
+        folder, file = Path(resolve(model.parent)), Path(resolve(model.parent / location))
+        if file.is_relative_to(folder) and any(part.startswith(".") for part in file.relative_to(folder).parts):
+            return True
+    return False
+
+
 def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> ExternalUse:
     location = read_external_entries(tensor).get("location", "")
     use = ExternalUse(location, name)

@@ -57,7 +57,7 @@ def apply_sandbox(file: str) -> List[str]:
 
 
 def _limit_on_linux(subject: str, needs: Dict[str, Any]) -> None:
-    from . import linux_sandbox  # needs ctypes, which is missing from some Python builds
+    from . import linux_sandbox, system_calls  # these need ctypes, which is missing from some Python builds
 
     if subject == "privileges":
         linux_sandbox.drop_privileges()
@@ -68,9 +68,9 @@ def _limit_on_linux(subject: str, needs: Dict[str, Any]) -> None:
         accelerators = [name for name in devices if name.startswith(ACCELERATORS)]
         writes = [needs["folder"], *PLAIN_DEVICES, *(os.path.join("/dev", name) for name in accelerators)]
         reads = [*SYSTEM_PATHS, *("/etc/" + name for name in ETC_FILES), *_python_paths(), *needs["reads"]]
-        linux_sandbox.restrict_files(reads, writes, all_reads=needs["all_reads"])
+        linux_sandbox.restrict_files(reads, writes, lists_all=needs["all_reads"])
     else:
-        linux_sandbox.restrict_system_calls(processes=needs["processes"])
+        system_calls.restrict_system_calls(processes=needs["processes"], devices=needs["devices"])
 
 
 def _set_resource_limits(needs: Dict[str, Any]) -> None:
@@ -91,11 +91,17 @@ def _set_resource_limits(needs: Dict[str, Any]) -> None:
 
 def _python_paths() -> Iterator[str]:
     """Yield the paths of the interpreter, its modules and libraries."""
-    prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
+    prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *_environment_prefixes()}
     yield from (os.path.join(prefix, name) for prefix in sorted(prefixes) for name in PYTHON_SUBFOLDERS)
-    yield from (entry for entry in sys.path if os.path.isabs(entry))
+    yield os.path.dirname(os.__file__)  # not `sys.path`, to which packages can add other folders
     yield from (entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(entry))
     yield os.path.dirname(os.path.abspath(__file__))
+
+
+def _environment_prefixes() -> Iterator[str]:
+    """Yield the folder of the virtual environment, which `sys.prefix` may not contain before `site` is imported."""
+    folder = os.path.dirname(os.path.abspath(sys.executable))
+    yield from (it for it in (folder, os.path.dirname(folder)) if os.path.isfile(os.path.join(it, "pyvenv.cfg")))
 
 
 def exec_sandboxed(file: str, argv: List[str]) -> None:

@@ -67,6 +67,10 @@ def read_a_key(job):
     return Path(os.environ["OUTSIDE"], "key").read_text()
 
 
+def read_the_named_key(job):
+    return Path(os.environ["OUTSIDE"], os.environ["KEY"]).read_text()
+
+
 def list_keys(job):
     return os.listdir(os.environ["OUTSIDE"])
 
