@@ -131,6 +131,7 @@ LAZY = {
         "cli/check.py",
         "cli/shared/error_handling.py",
         "cli/shared/hint_commands.py",
+        "cli/shared/options.py",
         "core/errors.py",
         "core/text.py",
     ),

@@ -18,6 +18,10 @@ import time
 from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+import msgspec
 
 from onnxgate.core.errors import UsageError
 
@@ -254,6 +258,18 @@ def open_regular(path: Path) -> FileIO:
     return file
 
 
+def read_limited(path: Path, most_bytes: int) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: the file cannot be read, is not a regular file, or is larger than `most_bytes`.
+    """
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > most_bytes:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return file.readall()
+
+
 _CHUNK_BYTES = 1024 * 1024
 REMEMBERED_BYTES = 1024 * 1024
 """Minimum size in bytes of files whose digests are cached: hashing a smaller file is faster than the lookup."""
@@ -328,6 +344,46 @@ def verify_checksum(key: str, entry: bytes) -> bytes | None:
 
 def _checksum(key: str, content: bytes) -> bytes:
     return hashlib.sha256(b"%b\0%b" % (os.fsencode(key), content)).hexdigest().encode()
+
+
+Value = TypeVar("Value")
+
+
+def encode_entry(key: str, value: Value, kind: type[Value], codec: ModuleType = msgspec.msgpack) -> bytes | None:
+    """Return a cache entry; None if `decode_entry` would not return the same value."""
+    try:
+        entry = add_checksum(key, codec.encode(value))
+    except (msgspec.MsgspecError, UnicodeError, OverflowError, TypeError):
+        return None
+    return entry if decode_entry(key, entry, kind, codec) is not None else None
+
+
+def decode_entry(key: str, entry: bytes, kind: type[Value], codec: ModuleType = msgspec.msgpack) -> Value | None:
+    """Return the value of a cache entry; None if it is damaged, has another key, or was not encoded from its value.
+
+    Encoding the value again detects unknown, missing and duplicate fields, for which a decoder uses defaults.
+    """
+    content = verify_checksum(key, entry)
+    if content is None:
+        return None
+    try:
+        value: Value = codec.decode(content, type=kind)
+        return value if codec.encode(value) == content else None
+    except (msgspec.MsgspecError, UnicodeError, ValueError, OverflowError, RecursionError):
+        return None
+
+
+def write_entry_file(path: Path, content: bytes) -> None:
+    """Write a cache file atomically, also in place of something that is not a file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir() and not path.is_symlink():
+        remove_path(path)
+    with replace_atomically(path) as scratch:
+        scratch.write_bytes(content)
 
 
 def record_damage(entry: str) -> None:

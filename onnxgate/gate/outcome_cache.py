@@ -16,7 +16,6 @@ import platform
 import re
 import secrets
 import shutil
-import stat
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
@@ -27,7 +26,14 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from onnxgate.core.files import add_checksum, file_identity, record_damage, verify_checksum
+from onnxgate.core.files import (
+    decode_entry,
+    encode_entry,
+    file_identity,
+    read_limited,
+    record_damage,
+    remove_path,
+)
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import Completed, Failure, Observation, Refused, RunResult
 from onnxgate.core.report import Measured, Replay
@@ -51,6 +57,7 @@ from onnxgate.gate.result_cache import (
     prune,
 )
 from onnxgate.gate.static_cache import HarvestedBuilds
+from onnxgate.inputs.case_files import touch_stored_inputs
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import classify_layouts, list_content_files
 from onnxgate.project.engines import runs_on_node
@@ -193,16 +200,11 @@ class OutcomeCache:
             prune(self._folder)
 
     def _touch_replayed_inputs(self, replay: Replay | None) -> bool:
-        """Mark the stored inputs that `replay` needs as used; return False if an input is missing."""
+        """Mark the stored inputs that `replay` needs as used; return False if one is missing or damaged."""
         if replay is None or self._request.caches.inputs is None:
             return True
         folder = self._request.caches.inputs()
-        try:
-            for name in replay.inputs:
-                os.utime(folder / Path(name).name)
-        except (OSError, ValueError):
-            return False
-        return True
+        return all(touch_stored_inputs(folder / Path(name).name) for name in replay.inputs)
 
     def _has_all_inputs(self, collected: CollectedModel, replay: Replay | None) -> bool:
         """Return whether all generated inputs that `replay` needs could be stored."""
@@ -375,34 +377,28 @@ def _digest_input_files(pattern: str | None, base: Path, digests: FileDigests) -
 
 def read_entry(folder: Path, kind: type[Entry]) -> Entry | None:
     """Return the entry in a folder; if it is damaged, remove the folder and return None."""
-    path, entry = folder / ENTRY_FILE, None
-    try:
-        status = path.lstat()
-    except OSError:
+    if not os.path.lexists(folder):
         return None
-    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
-        if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_OUTCOME_BYTES:
-            content = verify_checksum(folder.name, path.read_bytes())
-            entry = None if content is None else msgspec.msgpack.decode(content, type=kind)
-    if entry is None:
-        record_damage(str(folder))
-        shutil.rmtree(folder, ignore_errors=True)
-    return entry
+    with contextlib.suppress(OSError):
+        entry = decode_entry(folder.name, read_limited(folder / ENTRY_FILE, MAX_OUTCOME_BYTES), kind)
+        if entry is not None:
+            return entry
+    record_damage(str(folder))
+    with contextlib.suppress(OSError):
+        remove_path(folder)
+    return None
 
 
 def write_entry(folder: Path, entry: msgspec.Struct) -> bool:
     """Write or replace an entry; return False if it is too large or cannot be encoded without loss."""
-    payload = msgspec.msgpack.encode(entry)
-    content = add_checksum(folder.name, payload)
-    if len(content) > MAX_OUTCOME_BYTES:
-        return False
-    if msgspec.msgpack.encode(msgspec.msgpack.decode(payload, type=type(entry))) != payload:
+    content = encode_entry(folder.name, entry, type(entry))
+    if content is None or len(content) > MAX_OUTCOME_BYTES:
         return False
     scratch = folder.with_name(f"{secrets.token_hex(8)}.part")
     try:
         scratch.mkdir(parents=True)
         (scratch / ENTRY_FILE).write_bytes(content)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_path(folder)
         scratch.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

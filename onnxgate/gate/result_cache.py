@@ -25,7 +25,16 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.core.files import Identity, add_checksum, file_identity, record_damage, sha256_of, verify_checksum
+from onnxgate.core.files import (
+    Identity,
+    decode_entry,
+    encode_entry,
+    file_identity,
+    read_limited,
+    record_damage,
+    remove_path,
+    sha256_of,
+)
 from onnxgate.core.jobs import CaseResult, Completed, Job, Observation, Run, RunResult
 from onnxgate.project.engines import runs_on_node
 from onnxgate.runtimes import sandbox
@@ -34,6 +43,9 @@ from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 MAX_RUN_BYTES = 64 * 2**20
 """Maximum size of the cached outputs of one run."""
+ENTRY_FILE = "entry.json"
+MAX_ENTRY_BYTES = 4 * 2**20
+"""Maximum size of the record of one run, without its outputs."""
 MAX_CACHE_BYTES = 2**30
 """Maximum size of the cache; the least recently used entries are removed first."""
 ABANDONED_AFTER_S = 24 * 3600
@@ -84,17 +96,18 @@ class ResultCache:
         if run is None or self._fresh or not isinstance(job, Run):
             return None
         folder, result = self._at(run), None
-        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
-            content = verify_checksum(folder.name, (folder / "entry.json").read_bytes())
-            entry = None if content is None else msgspec.json.decode(content, type=CacheEntry)
+        with contextlib.suppress(OSError):
+            content = read_limited(folder / ENTRY_FILE, MAX_ENTRY_BYTES)
+            entry = decode_entry(folder.name, content, CacheEntry, msgspec.json)
             if entry is not None and not _is_older(folder, self._opened_ns):
-                shutil.rmtree(folder, ignore_errors=True)  # not damaged, but a source may have written it
+                remove_path(folder)  # not damaged, but a source may have written it
                 return None
             result = _restore_result(entry, folder, job) if entry is not None and entry.run == run else None
         if result is None:
-            if folder.exists():
+            if os.path.lexists(folder):
                 record_damage(str(folder))
-            shutil.rmtree(folder, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    remove_path(folder)
             return None
         with contextlib.suppress(OSError):
             os.utime(folder)
@@ -204,9 +217,9 @@ def _with_output_paths(case: CaseResult, place: Callable[[str], str]) -> CaseRes
 def _copy_verified(file: Path, to: Path, sha256: str) -> bool:
     """Copy a file if it matches the digest and contains a readable array; return False otherwise."""
     try:
-        if file.is_symlink() or file.stat().st_size > MAX_RUN_BYTES:
+        if file.is_symlink():
             return False
-        content = file.read_bytes()
+        content = read_limited(file, MAX_RUN_BYTES)
         if hashlib.sha256(content).hexdigest() != sha256 or not is_complete_npy(io.BytesIO(content), len(content)):
             return False
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -223,7 +236,8 @@ def _write_entry(folder: Path, run: str, result: RunResult, *, replace_existing:
         for index, path in enumerate(case.outputs)
         if path is not None
     }
-    if (folder.exists() and not replace_existing) or sum(Path(path).stat().st_size for path in paths) > MAX_RUN_BYTES:
+    is_kept = os.path.lexists(folder) and not replace_existing
+    if is_kept or sum(Path(path).stat().st_size for path in paths) > MAX_RUN_BYTES:
         return
     scratch = folder.with_name(f"{secrets.token_hex(8)}{_PART}")
     try:
@@ -234,9 +248,12 @@ def _write_entry(folder: Path, run: str, result: RunResult, *, replace_existing:
         cases = tuple(_with_output_paths(case, paths.__getitem__) for case in result.cases)
         files = {name: sha256_of(scratch / name) for name in paths.values()}
         entry = CacheEntry(run, msgspec.structs.replace(result, cases=cases), files)
-        (scratch / "entry.json").write_bytes(add_checksum(folder.name, msgspec.json.encode(entry)))
+        content = encode_entry(folder.name, entry, CacheEntry, msgspec.json)
+        if content is None or len(content) > MAX_ENTRY_BYTES:
+            return
+        (scratch / ENTRY_FILE).write_bytes(content)
         if replace_existing:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_path(folder)
         scratch.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -25,14 +25,16 @@ from onnxgate.core.files import (
     REMEMBERED_BYTES,
     Identity,
     add_checksum,
+    decode_entry,
+    encode_entry,
     file_identity,
     is_settled,
     known_digest,
+    read_limited,
     record_damage,
     remember_digests,
-    replace_atomically,
     temporary_folder,
-    verify_checksum,
+    write_entry_file,
 )
 from onnxgate.core.findings import IncompleteCheck, Stage, version_sort_key
 from onnxgate.core.jobs import Completed, Crashed, Harvest, Load, Observation, Refused, TimedOut
@@ -59,6 +61,8 @@ ENTRY_LAYOUT = 2
 """Version of the entry format; increase it for changes outside the code of the stages."""
 MAX_ENTRIES = 20_000
 """Maximum number of entries for one project; the least recently used entries are removed first."""
+MAX_FILE_BYTES = 2**30
+"""Maximum size of the file with the entries of one project; a larger file is damaged."""
 MOST_PROJECTS = 200
 _JUDGING_FOLDERS = (
     "core",
@@ -90,10 +94,10 @@ class StaticResultCache:
         self._path = folder / f"{name}.msgpack"
         self._entries: dict[str, bytes] = {}  # with checksums
         try:
-            self._entries = msgspec.msgpack.decode(self._path.read_bytes(), type=dict[str, bytes])
-        except OSError:
+            self._entries = msgspec.msgpack.decode(read_limited(self._path, MAX_FILE_BYTES), type=dict[str, bytes])
+        except FileNotFoundError:
             pass
-        except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
+        except (OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
             record_damage(str(self._path))
         self._fresh = fresh
         self._changed = False
@@ -111,11 +115,7 @@ class StaticResultCache:
         if self._fresh:
             self._changed = True  # remove the entry, even if no result replaces it
             return None
-        content = verify_checksum(key, entry)
-        try:
-            decoded = None if content is None else msgspec.msgpack.decode(content, type=kind)
-        except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
-            decoded = None
+        decoded = decode_entry(key, entry, kind)
         if decoded is None:
             self._changed = True
             record_damage(f"{self._path}: {key}")
@@ -125,8 +125,9 @@ class StaticResultCache:
 
     def keep(self, key: str, value: object) -> None:
         """Add an entry."""
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeError, OverflowError):
-            self._entries[key] = add_checksum(key, msgspec.msgpack.encode(value))
+        entry = encode_entry(key, value, type(value))
+        if entry is not None:
+            self._entries[key] = entry
             self._changed = True
 
     def save(self) -> None:
@@ -135,10 +136,11 @@ class StaticResultCache:
             return
 
         newest = dict(list(self._entries.items())[-MAX_ENTRIES:])
+        content = msgspec.msgpack.encode(newest)
+        if len(content) > MAX_FILE_BYTES:
+            return
         with contextlib.suppress(OSError, RuntimeError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with replace_atomically(self._path) as scratch:
-                scratch.write_bytes(msgspec.msgpack.encode(newest))
+            write_entry_file(self._path, content)
             files = self._path.parent.glob(f"*{self._path.suffix}")
             for path in sorted(files, key=lambda path: -path.stat().st_mtime_ns)[MOST_PROJECTS:]:
                 path.unlink(missing_ok=True)
@@ -220,9 +222,7 @@ class FileDigestCache:
         if self._changed:
             newest = dict(list(self._files.items())[-MAX_REMEMBERED_FILES:])
             with contextlib.suppress(OSError):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                with replace_atomically(self._path) as scratch:
-                    scratch.write_bytes(add_checksum(DIGESTS_FILE_NAME, msgspec.json.encode(newest)))
+                write_entry_file(self._path, add_checksum(DIGESTS_FILE_NAME, msgspec.json.encode(newest)))
 
     def _load(self) -> None:
         """Read the digests of earlier runs on the first call."""
@@ -230,15 +230,16 @@ class FileDigestCache:
             return
         self._loaded = True
         try:
-            content = verify_checksum(DIGESTS_FILE_NAME, self._path.read_bytes())
-            if content is not None:
-                self._files = msgspec.json.decode(content, type=dict[str, tuple[Identity, str]])
-                return
-        except OSError:
+            entry = read_limited(self._path, MAX_FILE_BYTES)
+        except FileNotFoundError:
             return
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            pass
-        record_damage(str(self._path))
+        except OSError:
+            entry = b""
+        files = decode_entry(DIGESTS_FILE_NAME, entry, dict[str, tuple[Identity, str]], msgspec.json)
+        if files is None:
+            record_damage(str(self._path))
+        else:
+            self._files = files
 
 
 def _stat_large_file(path: Path) -> os.stat_result | None:

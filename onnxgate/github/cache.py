@@ -19,7 +19,7 @@ from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.files import remove_path
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.text import join_phrases
-from onnxgate.gate.result_cache import MAX_RUN_BYTES, identify_machine
+from onnxgate.gate.result_cache import MAX_ENTRY_BYTES, MAX_RUN_BYTES, identify_machine
 from onnxgate.gate.sharding import plan
 from onnxgate.gate.sharding.plan import digest_text_file
 from onnxgate.github.runner import annotate, write_outputs
@@ -230,7 +230,6 @@ def main() -> None:
 
 MAX_CARRIED_BYTES = 512 * 2**20
 """Maximum size in bytes of the saved results. GitHub limits all caches of a repository to 10 GB in total."""
-MAX_RECORD_BYTES = 4 * 2**20
 UNUSED_TIME_S = 0
 """Modification time that marks cached files as unused."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -296,7 +295,7 @@ def _is_result(entry: Path) -> bool:
         for name, status in files
     )
     record_bytes = sum(status.st_size for name, status in files if name == "entry.json")
-    return plain and record_bytes <= MAX_RECORD_BYTES and _size_bytes(entry) - record_bytes <= MAX_RUN_BYTES
+    return plain and record_bytes <= MAX_ENTRY_BYTES and _size_bytes(entry) - record_bytes <= MAX_RUN_BYTES
 
 
 def _walk_entry(entry: Path) -> Iterator[tuple[str, os.stat_result]]:

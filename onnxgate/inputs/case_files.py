@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from onnxgate.core.errors import ConfigError
-from onnxgate.core.files import replace_atomically
+from onnxgate.core.files import open_regular, record_damage, remove_path, replace_atomically
 from onnxgate.core.jobs import InputCase
 from onnxgate.core.text import pluralize
 from onnxgate.inputs.axis_sizes import DTYPES, element_type, match_axis_sizes, name_axes
@@ -186,17 +188,15 @@ def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
 
     The name is a hash of the content, so that equal inputs are stored once.
     """
-    digest = hashlib.sha256()
-    for name, path in case.inputs.items():
-        digest.update(f"{len(name)}\0{name}\0".encode())
-        digest.update(Path(path).read_bytes())
+    digest = _digest_arrays((name, Path(path).read_bytes()) for name, path in case.inputs.items())
     stem = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(model).stem)[:MAX_STEM_LENGTH].strip(".") or "model"
-    file = folder / f"{stem}-{digest.hexdigest()[:12]}.npz"
+    file = folder / f"{stem}-{digest}.npz"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if file.exists():
-            file.touch()
-        else:
+        if os.path.lexists(file) and not touch_stored_inputs(file):
+            record_damage(str(file))
+            remove_path(file)
+        if not file.exists():
             with replace_atomically(file) as part, zipfile.ZipFile(part, "w") as archive:
                 for name, path in case.inputs.items():
                     archive.writestr(zipfile.ZipInfo(f"{name}.npy"), Path(path).read_bytes())
@@ -204,6 +204,29 @@ def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
     except OSError:  # the cache is full or read-only, but the inputs can be generated again
         return ""
     return file.name
+
+
+def touch_stored_inputs(file: Path) -> bool:
+    """Mark a file with stored inputs as used; return False if it is missing or its content does not match its name."""
+    try:
+        with open_regular(file) as opened, zipfile.ZipFile(opened) as archive:
+            entries = archive.infolist()
+            if sum(entry.file_size for entry in entries) > MAX_STORED_BYTES:
+                return False
+            arrays = ((entry.filename.removesuffix(".npy"), archive.read(entry)) for entry in entries)
+            is_intact = file.stem.endswith(f"-{_digest_arrays(arrays)}")
+        os.utime(file)
+    except (OSError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error):
+        return False  # RuntimeError: an entry appears to be encrypted; NotImplementedError: an unknown compression
+    return is_intact
+
+
+def _digest_arrays(arrays: Iterable[tuple[str, bytes]]) -> str:
+    digest = hashlib.sha256()
+    for name, content in arrays:
+        digest.update(f"{len(name)}\0{name}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()[:12]
 
 
 def _prune_archives(folder: Path, newest: Path) -> None:

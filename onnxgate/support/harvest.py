@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 from packaging.version import Version
 
-from onnxgate.core.files import add_checksum, record_damage, replace_atomically, verify_checksum
+from onnxgate.core.files import add_checksum, read_limited, record_damage, verify_checksum, write_entry_file
 from onnxgate.model.facts import canonical_domain
 from onnxgate.support.limits import Limits
 from onnxgate.support.operators import (
@@ -35,6 +35,8 @@ from onnxgate.support.operators import (
 PARAMETER_OPTIONS = {"Single": SINGLE, "Optional": OPTIONAL, "Variadic": VARIADIC}
 OPEN_END = 2**31 - 1
 """Value that ONNX Runtime reports as the last operator version of a kernel if the version range is open-ended."""
+MAX_HARVEST_BYTES = 64 * 2**20
+"""Maximum size of cached support data; a larger file is damaged."""
 HARVEST_VERSION = 1
 """Format version of cached support data. Data in a different format is ignored and collected again from the build."""
 
@@ -60,10 +62,12 @@ def encode_harvest(harvest: HarvestRecord) -> bytes:
 def decode_harvest(data: bytes) -> HarvestRecord | None:
     """Decode the cached support data of a build; return None if it is damaged or its format version is different."""
     try:
-        harvest = msgspec.json.decode(zlib.decompress(data), type=HarvestRecord)
-    except (zlib.error, msgspec.MsgspecError, UnicodeError):
+        content = zlib.decompress(data)
+        harvest = msgspec.json.decode(content, type=HarvestRecord)
+    except (zlib.error, msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    return harvest if harvest.version == HARVEST_VERSION else None
+    is_exact = msgspec.json.encode(harvest) == content  # no field is unknown, missing or duplicate
+    return harvest if is_exact and harvest.version == HARVEST_VERSION else None
 
 
 def make_harvest_key(engine: str, release: str, build: str) -> str:
@@ -291,9 +295,11 @@ class HarvestCache(msgspec.Struct):
         """Return the cached support data of a build; None if it is not cached or damaged."""
         if key not in self._loaded:
             try:
-                content = self._path(key).read_bytes()
-            except OSError:
+                content = read_limited(self._path(key), MAX_HARVEST_BYTES)
+            except FileNotFoundError:
                 return None
+            except OSError:
+                content = b""
             verified = verify_checksum(key, content)
             harvest = decode_harvest(verified) if verified is not None else None
             support = _validate_harvest(harvest, key) if harvest is not None else None
@@ -313,10 +319,7 @@ class HarvestCache(msgspec.Struct):
         """
         content = add_checksum(key, encode_harvest(harvest))
         self._loaded[key] = _add_digest(_make_build_support(harvest), content)
-        path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replace_atomically(path) as part:
-            part.write_bytes(content)
+        write_entry_file(self._path(key), content)
         return self._loaded[key]
 
     def _path(self, key: str) -> Path:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -64,7 +65,7 @@ def test_static_results(request_: GateRequest, tmp_path: Path) -> None:
     before = {key: StaticResultCache(path.parent, folder).find(key, object) for key in keys}
     assert None not in before.values()
 
-    for changed in flipped(content):
+    for changed in flipped(content, step=5):
         path.write_bytes(changed)
         cache = StaticResultCache(path.parent, folder)
         found = {key: cache.find(key, object) for key in keys}
@@ -118,7 +119,7 @@ def test_run_results(tmp_path: Path, name: str) -> None:
     machine.store_result()
     content = (machine.entry() / name).read_bytes()
 
-    for changed in flipped(content):
+    for changed in flipped(content, step=3):
         (machine.entry() / name).write_bytes(changed)
         assert machine.store().find(locked_runtime(), machine.job()) is None
         assert take_damaged_entries()
@@ -170,3 +171,120 @@ def test_costs(tmp_path: Path) -> None:
         (tmp_path / KEY).write_bytes(changed)
         assert plan.load_costs(tmp_path, KEY) == {}
         assert take_damaged_entries() == [str(tmp_path / KEY)]
+
+
+def replace_with_pipe(file: Path) -> None:
+    """Put a named pipe in place of a file; reading it would block."""
+    file.unlink()
+    os.mkfifo(file)
+
+
+def replace_with_folder(file: Path) -> None:
+    """Put a folder in place of a file."""
+    file.unlink()
+    file.mkdir()
+
+
+def replace_with_link(file: Path) -> None:
+    """Put a dangling link in place of a file."""
+    file.unlink()
+    file.symlink_to("nowhere")
+
+
+def enlarge(file: Path) -> None:
+    """Make a sparse file that does not fit into memory."""
+    os.truncate(file, 2**40)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="named pipes")
+@pytest.mark.parametrize("harm", [replace_with_pipe, replace_with_folder, replace_with_link, enlarge])
+def test_files_of_other_kinds(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    """A cache file that is not a regular file of a plausible size is not read, and the next value replaces it."""
+    machine = Machine(tmp_path)
+    harvest_record = harvest.HarvestRecord(limits=limits.load_limit_table().releases["1.31.1"], table=None)
+    export = StableExport(KEY, 0, {"m.onnx": "2" * 64})
+
+    for _ in range(2):
+        static = StaticResultCache(tmp_path, tmp_path)
+        static.keep(KEY, export)
+        static.save()
+        machine.store_result()
+        outcome_cache.write_entry(tmp_path / KEY, export)
+        HarvestCache(tmp_path).put("a", harvest_record)
+        plan.save_costs(tmp_path, "2" * 64, {"onnxruntime 1.18.1": 2.5})
+        (stored,) = tmp_path.glob("*.msgpack")
+
+        assert StaticResultCache(tmp_path, tmp_path).find(KEY, StableExport) == export
+        assert machine.store().find(locked_runtime(), machine.job()) is not None
+        assert outcome_cache.read_entry(tmp_path / KEY, StableExport) == export
+        assert HarvestCache(tmp_path).get("a") is not None
+        assert plan.load_costs(tmp_path, "2" * 64)
+
+        for file in (stored, tmp_path / KEY / outcome_cache.ENTRY_FILE, tmp_path / "a.json.z", tmp_path / ("2" * 64)):
+            harm(file)
+        assert StaticResultCache(tmp_path, tmp_path).find(KEY, StableExport) is None
+        assert outcome_cache.read_entry(tmp_path / KEY, StableExport) is None
+        assert HarvestCache(tmp_path).get("a") is None
+        assert plan.load_costs(tmp_path, "2" * 64) == {}
+        for name in ("entry.json", "0/0.npy"):
+            machine.store_result()
+            harm(machine.entry() / name)
+            assert machine.store().find(locked_runtime(), machine.job()) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="named pipes")
+@pytest.mark.parametrize("harm", [replace_with_pipe, replace_with_folder, replace_with_link, enlarge])
+def test_digests_of_other_kinds(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    """Stored digests that are not a regular file are unknown."""
+    stored = tmp_path / "digests.json"
+    stored.touch()
+    harm(stored)
+    file = tmp_path / "large.bin"
+    file.write_bytes(bytes(2 * 2**20))
+    FileDigestCache(tmp_path).recall([file], tmp_path)
+
+    assert take_damaged_entries() == ([] if harm is replace_with_link else [str(stored)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": KEY, "seed": 0, "written": {}, "unknown": 1},
+        {"key": KEY, "seed": 0},
+        {"key": KEY, "seed": "0", "written": {}},
+        {"seed": 0, "key": KEY, "written": {}},
+        {"key": KEY, "seed": 0, "written": []},
+    ],
+)
+def test_unexpected_fields(tmp_path: Path, change: dict[str, object]) -> None:
+    """An entry with a valid checksum, but with unknown, missing, reordered or mistyped fields, is not used."""
+    entry = files.add_checksum(KEY, msgspec.msgpack.encode(change))
+    outcome_cache.write_entry(tmp_path / KEY, StableExport(KEY, 0, {}))
+    (tmp_path / KEY / outcome_cache.ENTRY_FILE).write_bytes(entry)
+
+    assert outcome_cache.read_entry(tmp_path / KEY, StableExport) is None
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """A value with defaults, which a decoder uses for missing fields and instead of unknown ones."""
+
+    errors: int = 0
+    runtimes: tuple[int, ...] = ()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{}", b'{"errors":1}', b'{"errors":1,"runtimes":[],"mistakes":2}', b'{"errors":1,"errors":0,"runtimes":[]}'],
+)
+def test_fields_with_defaults(content: bytes) -> None:
+    """A default does not stand for a field that was written; a missing error would be a pass."""
+    entry = files.encode_entry(KEY, Counts(1, (2,)), Counts, msgspec.json)
+    assert entry is not None
+
+    assert files.decode_entry(KEY, entry, Counts, msgspec.json) == Counts(1, (2,))
+    assert files.decode_entry(KEY, files.add_checksum(KEY, content), Counts, msgspec.json) is None
+
+
+def test_values_that_change_when_decoded_are_not_kept() -> None:
+    """An integer in a field for numbers would be decoded as another value each time."""
+    assert files.encode_entry(KEY, {"x": 1}, dict[str, float]) is None

@@ -10,7 +10,7 @@ import pytest
 
 from onnxgate.core.jobs import InputCase
 from onnxgate.inputs import case_files
-from onnxgate.inputs.case_files import store_case_inputs
+from onnxgate.inputs.case_files import store_case_inputs, touch_stored_inputs
 
 
 def _case(folder: Path, **arrays: object) -> InputCase:
@@ -58,3 +58,20 @@ def test_unwritable_cache_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("a file")
 
     assert store_case_inputs(_case(tmp_path, x=np.arange(3)), "m.onnx", tmp_path / "kept") == ""
+
+
+def test_damaged_inputs_are_stored_again(tmp_path: Path) -> None:
+    """A finding is reproduced with the inputs of its run, not with what a damaged file contains."""
+    kept = tmp_path / "kept"
+    other = (kept / store_case_inputs(_case(tmp_path, x=np.arange(4)), "m.onnx", kept)).read_bytes()
+    case = _case(tmp_path, x=np.arange(3))
+    file = kept / store_case_inputs(case, "m.onnx", kept)
+    content = file.read_bytes()
+    flipped = (content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in range(30, 150, 7))
+
+    for changed in (b"", content[:-1], other, *flipped):
+        file.write_bytes(changed)
+        assert not touch_stored_inputs(file)
+        assert store_case_inputs(case, "m.onnx", kept) == file.name
+        assert touch_stored_inputs(file)
+        assert file.read_bytes() == content

@@ -6,6 +6,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onnxgate.core.errors import UsageError
+from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import lower_first, suggest_spelling
 
 if TYPE_CHECKING:
@@ -72,7 +74,11 @@ def common_options_without(
         def collected(*args: Any, **values: Any) -> Any:
             common = {name: values.pop(name) for name in _OPTIONS if name in values}
             common["jobs"] = common.get("jobs") or usable_cores()
-            return command(*args, options=CommonOptions(**common), **values)
+            options = CommonOptions(**common)
+            try:
+                return command(*args, options=options, **values)
+            finally:
+                _print_damaged_entries(options)
 
         for name, option in reversed(_OPTIONS.items()):
             if name not in names:
@@ -84,6 +90,16 @@ def common_options_without(
         return collected  # type: ignore[return-value]
 
     return decorate
+
+
+def _print_damaged_entries(options: CommonOptions) -> None:
+    """With `-v`, print the cache entries that were damaged, and whose content was therefore computed again."""
+    from onnxgate.core.files import take_damaged_entries  # keeps `--help` light
+
+    for entry in take_damaged_entries():
+        if options.verbose and not options.quiet:
+            with suppress(OSError):  # the stream is closed or the disk is full; the exit status has the result
+                click.echo(escape_log_line(f"damaged cache entry replaced: {entry}"), err=True)
 
 
 def usable_cores() -> int:

@@ -27,7 +27,6 @@ from onnxgate.cli.shared.project_request import (
 )
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
-from onnxgate.core.files import take_damaged_entries
 from onnxgate.core.findings import DYNAMIC_STAGES, STATIC_STAGES, Stage
 from onnxgate.core.matrix import build_matrix
 from onnxgate.core.report import Report, ReportedCheckout
@@ -190,13 +189,6 @@ def _print_reuse(options: CommonOptions) -> Callable[[int, int], None] | None:
     return print_reuse
 
 
-def print_damaged_entries(options: CommonOptions) -> None:
-    """With `-v`, print the cache entries that were damaged, and whose results were therefore computed again."""
-    for entry in take_damaged_entries():
-        if options.verbose and not options.quiet:
-            click.echo(escape_log_line(f"damaged cache entry replaced: {entry}"), err=True)
-
-
 PREDICTED_STAGES = (frozenset(STATIC_STAGES), frozenset({Stage.FILE, Stage.SUPPORT}))
 """Values of `--stage` that a check without a config accepts, because there is no lock to check."""
 
@@ -226,7 +218,6 @@ def _check_files(
     static = msgspec.structs.replace(files.static, fresh=request.fresh, report_reuse=_print_reuse(options))
     files = msgspec.structs.replace(files, static=static)
     checked = check_files(files, options.fail_on, drawn=drawn, target=request.target)
-    print_damaged_entries(options)
     required = request.target is not None
 
     def render_text(report: Report, *, verbosity: int = 0, **options: Any) -> str:
@@ -273,7 +264,6 @@ def _check_project(
         static=StaticSettings(options.jobs, static_dir, request.fresh, _print_reuse(options)),
     )
     outcome = pipeline.run(gate_request)
-    print_damaged_entries(options)
     snippets: Snippets = {}
     if ignoring.write or ignoring.show:
         outcome, snippets = _settle_ignores(ignoring, gate_request, outcome, before)

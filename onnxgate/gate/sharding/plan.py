@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import msgspec
 
 from onnxgate import __version__
 from onnxgate.core.errors import UsageError
-from onnxgate.core.files import add_checksum, record_damage, replace_atomically, verify_checksum
+from onnxgate.core.files import add_checksum, decode_entry, read_limited, record_damage, write_entry_file
 from onnxgate.core.report import Report
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.project import Project, SelectedModel
@@ -239,15 +240,14 @@ DEFAULT_CASE_COUNT = 3
 def load_costs(folder: Path, sha256: str) -> dict[str, float]:
     """Load the costs that the last full check measured for a model's content; empty if unknown."""
     file = folder / sha256
-    try:
-        if not _is_digest(sha256) or not is_cost_file(file):
-            return {}
-        content = verify_checksum(sha256, file.read_bytes())
-        if content is None:
-            record_damage(str(file))
-            return {}
-        costs = msgspec.json.decode(content, type=dict[str, float])
-    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+    if not _is_digest(sha256) or not os.path.lexists(file):
+        return {}
+    costs = None
+    with contextlib.suppress(OSError):
+        if is_cost_file(file):
+            costs = decode_entry(sha256, read_limited(file, MAX_COST_FILE_BYTES), dict[str, float], msgspec.json)
+    if costs is None:
+        record_damage(str(file))
         return {}
     return {name: seconds for name, seconds in costs.items() if math.isfinite(seconds) and 0 <= seconds <= MAX_COST_S}
 
@@ -257,10 +257,8 @@ def save_costs(folder: Path, sha256: str, seconds: Mapping[str, float]) -> None:
     if not _is_digest(sha256):
         return
     with contextlib.suppress(OSError):  # costs are optional
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = {name: round(cost, 3) for name, cost in sorted(seconds.items())}
-        with replace_atomically(folder / sha256) as scratch:
-            scratch.write_bytes(add_checksum(sha256, msgspec.json.encode(rows)))
+        rows = {name: round(float(cost), 3) for name, cost in sorted(seconds.items())}
+        write_entry_file(folder / sha256, add_checksum(sha256, msgspec.json.encode(rows)))
 
 
 def copy_costs(source: Path, folder: Path, contents: Iterable[str]) -> None:

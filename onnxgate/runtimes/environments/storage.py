@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import secrets
 import shutil
 import stat
@@ -15,7 +16,7 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
-from onnxgate.core.files import remove_path, replace_atomically
+from onnxgate.core.files import read_limited, remove_path, replace_atomically
 
 ENVIRONMENTS = "environments"
 """Name of the environments folder in the cache."""
@@ -82,6 +83,10 @@ BuildFunction = Callable[[Path], None]
 """Function that creates an environment in a folder that does not exist yet. Raises `UnavailableError`."""
 
 
+MAX_MARKER_BYTES = 4096
+_ATTEMPT_NAME = re.compile("[0-9a-f]{8}")
+
+
 class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Marker file of a complete environment. It is written last and atomically."""
 
@@ -104,8 +109,10 @@ class EnvironmentSlot(msgspec.Struct, frozen=True):
     def ready(self) -> Path | None:
         """Return the program of the environment; None if the environment is not complete."""
         try:
-            marker = msgspec.json.decode(self._ready.read_bytes(), type=ReadyMarker)
-        except (OSError, msgspec.MsgspecError):
+            marker = msgspec.json.decode(read_limited(self._ready, MAX_MARKER_BYTES), type=ReadyMarker)
+        except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        if not _ATTEMPT_NAME.fullmatch(marker.attempt):
             return None
         program = self._program_of(self.folder / "attempts" / marker.attempt)
         return program if (marker.layout, marker.key) == (LAYOUT_VERSION, self.key) and program.exists() else None

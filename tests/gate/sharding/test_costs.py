@@ -71,9 +71,9 @@ def test_invalid_digest_is_not_a_path(tmp_path: Path, name: str) -> None:
 
 def test_what_is_large_or_a_link(tmp_path: Path) -> None:
     """Large files and links are not read."""
-    (tmp_path / SHA256).write_bytes(add_checksum(SHA256, b'{"x": 1}' + b" " * plan.MAX_COST_FILE_BYTES))
+    (tmp_path / SHA256).write_bytes(add_checksum(SHA256, b'{"x":1.0}' + b" " * plan.MAX_COST_FILE_BYTES))
     large = plan.load_costs(tmp_path, SHA256)
-    (tmp_path / SHA256).write_bytes(add_checksum(SHA256, b'{"x": 1}'))
+    (tmp_path / SHA256).write_bytes(add_checksum(SHA256, b'{"x":1.0}'))
     (tmp_path / ("b" * 64)).symlink_to(tmp_path / SHA256)
 
     assert ({}, {}, {"x": 1.0}) == (large, plan.load_costs(tmp_path, "b" * 64), plan.load_costs(tmp_path, SHA256))
