@@ -126,6 +126,7 @@ def test_worker_imports_nothing_of_ours() -> None:
 
 
 LAZY = {
+    "signals are handled before anything else is imported": ("__main__.py",),
     "`--help` and errors at the start import no library": (
         "cli/__init__.py",
         "cli/check.py",

@@ -301,7 +301,7 @@ FACTS = ModelFacts(
 def _archive(data: bytes, folder: Path) -> None:
     _written(folder, "case.npz", data)
     shutil.rmtree(folder / "fed", ignore_errors=True)
-    case_files.read_user_cases(FACTS, "case.npz", folder, folder / "fed")
+    case_files.read_user_cases(FACTS, "case.npz", folder, folder, folder / "fed")
 
 
 def _tensors() -> tuple[bytes, ...]:
@@ -329,7 +329,7 @@ def _tensor(data: bytes, folder: Path) -> None:
     (folder / "test_data_set_0").mkdir(exist_ok=True)
     _written(folder / "test_data_set_0", "input_0.pb", data)
     shutil.rmtree(folder / "fed", ignore_errors=True)
-    case_files.read_user_cases(FACTS, "test_data_set_0", folder, folder / "fed")
+    case_files.read_user_cases(FACTS, "test_data_set_0", folder, folder, folder / "fed")
 
 
 def _costs(data: bytes, folder: Path) -> None:

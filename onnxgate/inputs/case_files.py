@@ -41,18 +41,34 @@ NPY_MAGIC = b"\x93NUMPY"
 _INPUT_FILE = re.compile(r"input_(\d+)\.pb")
 
 
-def read_user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -> tuple[InputCase, ...]:
+def read_user_cases(facts: ModelFacts, pattern: str, base: Path, root: Path, folder: Path) -> tuple[InputCase, ...]:
     """Return one case for each file in `base` that matches `pattern`; write the arrays to `folder` as `.npy` files.
+
+    Files outside of the repository at `root`, such as the targets of links, are not read.
 
     Raises:
         ConfigError: no file matches the pattern, or files do not match the model; `problems` lists all reasons.
     """
-    files = sorted(base.glob(pattern))
+    try:
+        files = sorted(base.glob(pattern))
+        is_inside = all(path.resolve().is_relative_to(root.resolve()) for path in _list_read_files(files))
+    except (OSError, RuntimeError) as error:  # such as a loop of links
+        raise ConfigError(f"`inputs` of `{facts.path}`: `{pattern}` cannot be searched ({error})") from error
     if not files:
         raise ConfigError(f"`inputs` of `{facts.path}`: no file matches `{pattern}`")
+    if not is_inside:
+        raise ConfigError(f"`inputs` of `{facts.path}`: `{pattern}` matches files outside of the repository")
     arrays = (_read_folder(facts, file) if file.is_dir() else _read_archive(file) for file in files)
     names = (file.relative_to(base).as_posix() for file in files)
     return _make_cases(facts, zip(names, arrays, strict=True), folder)
+
+
+def _list_read_files(files: Iterable[Path]) -> Iterator[Path]:
+    """Yield archives, folders, and the files of folders that contain a case."""
+    for file in files:
+        yield file
+        if file.is_dir():
+            yield from (path for path in file.iterdir() if _INPUT_FILE.fullmatch(path.name))
 
 
 def find_unread_outputs(pattern: str, base: Path) -> str:

@@ -120,7 +120,7 @@ def _create_user_cases(
             return returned
         cases = make_callable_cases(reading.facts, inputs, returned, folder)
     else:
-        cases = read_user_cases(reading.facts, inputs, project.folder, folder)
+        cases = read_user_cases(reading.facts, inputs, project.folder, project.root, folder)
         outputs = find_unread_outputs(inputs, project.folder)
         unread = f"expected outputs in `{outputs}` are ignored; only inputs are used" if outputs else ""
     selected = tuple(case for case in cases if selection.takes(case.name))

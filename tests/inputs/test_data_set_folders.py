@@ -29,7 +29,7 @@ def _write(folder: Path, names: tuple[str, ...], order: tuple[str, ...] = tuple(
 
 def _problem(folder: Path) -> str:
     with pytest.raises(ConfigError) as caught:
-        read_user_cases(FACTS, "test_data_set_*", folder, folder / "cases")
+        read_user_cases(FACTS, "test_data_set_*", folder, folder, folder / "cases")
     (problem,) = caught.value.problems
     return problem
 
@@ -46,7 +46,7 @@ def _problem(folder: Path) -> str:
 def test_by_name_else_by_order(names: tuple[str, ...], order: tuple[str, ...], tmp_path: Path) -> None:
     """Tensors are matched by name if their names are the model's, and otherwise by order."""
     _write(tmp_path / "test_data_set_0", names, order)
-    (case,) = read_user_cases(FACTS, "test_data_set_*", tmp_path, tmp_path / "cases")
+    (case,) = read_user_cases(FACTS, "test_data_set_*", tmp_path, tmp_path, tmp_path / "cases")
 
     assert (case.name, case.sizes) == ("test_data_set_0", {"batch": 2, "ids[1]": 3})
     assert {name: array.tolist() for name, array in ARRAYS.items()} == {
@@ -59,7 +59,7 @@ def test_order_is_that_of_numbers(tmp_path: Path) -> None:
     _write(tmp_path / "test_data_set_0", ("", "", ""))
     for old, new in ((0, 8), (1, 9), (2, 10)):
         (tmp_path / "test_data_set_0" / f"input_{old}.pb").rename(tmp_path / "test_data_set_0" / f"input_{new}.pb")
-    (case,) = read_user_cases(FACTS, "test_data_set_*", tmp_path, tmp_path / "cases")
+    (case,) = read_user_cases(FACTS, "test_data_set_*", tmp_path, tmp_path, tmp_path / "cases")
 
     assert np.load(case.inputs["words"], allow_pickle=False).tolist() == ["long word"]
 

@@ -42,7 +42,7 @@ def _save(folder: Path, name: str, **changed: Any) -> None:
 
 def _problems(folder: Path) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
-        read_user_cases(FACTS, "*.npz", folder, folder / "cases")
+        read_user_cases(FACTS, "*.npz", folder, folder, folder / "cases")
     return caught.value.problems
 
 
@@ -50,11 +50,34 @@ def test_one_file_is_one_case(tmp_path: Path) -> None:
     """Cases are in the order of the file names, with the sizes of their arrays."""
     _save(tmp_path, "b.npz", ids=np.zeros((4, 7), np.int64), x=np.ones((4, 3), np.float32))
     _save(tmp_path, "a.npz")
-    cases = read_user_cases(FACTS, "*.npz", tmp_path, tmp_path / "cases")
+    cases = read_user_cases(FACTS, "*.npz", tmp_path, tmp_path, tmp_path / "cases")
 
     assert [(case.name, case.origin) for case in cases] == [("a.npz", "user"), ("b.npz", "user")]
     assert cases[1].sizes == {"batch": 4, "ids[1]": 7}
     assert np.array_equal(np.ones((4, 3), np.float32), np.load(cases[1].inputs["x"], allow_pickle=False))
+
+
+@pytest.mark.parametrize("pattern", ["linked/*.npz", "link.npz", "../*.npz", "test_data_set_*"])
+def test_files_outside_of_the_repository(tmp_path: Path, pattern: str) -> None:
+    """Files outside of the repository are neither read nor named, even through links."""
+    inside = tmp_path / "inside"
+    (inside / "test_data_set_0").mkdir(parents=True)
+    _save(tmp_path, "secret.npz")
+    (inside / "linked").symlink_to(tmp_path)
+    (inside / "link.npz").symlink_to(tmp_path / "secret.npz")
+    (inside / "test_data_set_0" / "input_0.pb").symlink_to(tmp_path / "secret.npz")
+    with pytest.raises(ConfigError) as caught:
+        read_user_cases(FACTS, pattern, inside, inside, inside / "cases")
+
+    assert caught.value.message.endswith(f"`{pattern}` matches files outside of the repository")
+
+
+def test_loop_of_links(tmp_path: Path) -> None:
+    """A loop of links cannot be searched."""
+    (tmp_path / "loop.npz").symlink_to("loop.npz")
+
+    with pytest.raises(ConfigError):
+        read_user_cases(FACTS, "*.npz", tmp_path, tmp_path, tmp_path / "cases")
 
 
 def test_all_mistakes_are_reported(tmp_path: Path) -> None:
@@ -100,4 +123,4 @@ def test_single_array_is_rejected(tmp_path: Path) -> None:
 def test_glob_without_files(tmp_path: Path) -> None:
     """A pattern without matches is an error instead of a fallback to generated inputs."""
     with pytest.raises(ConfigError, match="no file matches"):
-        read_user_cases(FACTS, "samples/*.npz", tmp_path, tmp_path / "cases")
+        read_user_cases(FACTS, "samples/*.npz", tmp_path, tmp_path, tmp_path / "cases")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path, PurePath
+from pathlib import Path, PurePosixPath
 
 import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -46,6 +47,9 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _PROVIDER = re.compile(r"[A-Za-z][A-Za-z0-9]*ExecutionProvider")
 _SOURCE_REFERENCE = re.compile(r"(?P<file>[^:]+\.py):(?P<callable>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 
+
+_MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4095
+"""Maximum length of a name and of a path. Source: NAME_MAX and PATH_MAX of Linux's limits.h."""
 
 POLICY_RULES = ("policy-weakened", "policy-changed")
 """Rules about changes to the config itself, which the changed config must not accept."""
@@ -115,6 +119,8 @@ class Validation(msgspec.Struct, frozen=True):
         if target.python is not None:
             if not target.python.strip():
                 yield Problem((*keys, "python"), "expected an interpreter or the folder of an environment")
+            elif problem := _spelling_problem(target.python):
+                yield Problem((*keys, "python"), problem)
             if target.select != "minors":
                 text = f"`{target.select}` has no effect with `python`: an environment contains only one release"
                 yield Problem((*keys, "select"), text)
@@ -122,7 +128,7 @@ class Validation(msgspec.Struct, frozen=True):
     def _check_extensions(self, extensions: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
         first: dict[str, str] = {}
         for index, text in enumerate(extensions):
-            if problem := extension_problem(text):
+            if problem := _spelling_problem(text) or extension_problem(text):
                 yield Problem((*keys, str(index)), problem)
                 continue
             name = text if is_library(text) else package_name(text)
@@ -169,12 +175,15 @@ class Validation(msgspec.Struct, frozen=True):
     def _inputs_problem(self, inputs: str | None) -> str:
         if inputs is None or ".py:" in inputs:
             return self._source_problem(inputs)
-        pattern = PurePath(inputs)
-        has_mixed_part = any(
-            "**" in part and part != "**" for part in pattern.parts
-        )  # `a**b`; only Python 3.13 accepts it
-        if not pattern.parts or pattern.anchor or has_mixed_part or "\0" in inputs:
+        if problem := _spelling_problem(inputs):
+            return problem
+        parts = PurePosixPath(inputs).parts
+        has_mixed_part = any("**" in part and part != "**" for part in parts)  # `a**b`; only Python 3.13 accepts it
+        first_glob = next((index for index, part in enumerate(parts) if is_glob(part)), len(parts))
+        if not parts or parts[-1] == ".." or _is_absolute(inputs) or has_mixed_part or ".." in parts[first_glob:]:
             return f"expected a glob, relative to the config, got `{inputs}`"
+        if not self._is_inside("/".join(parts[:first_glob])):
+            return f"expected files in the repository, got `{inputs}`"
         return ""
 
     def _source_problem(self, source: str | None) -> str:
@@ -183,6 +192,8 @@ class Validation(msgspec.Struct, frozen=True):
         matched = _SOURCE_REFERENCE.fullmatch(source)
         if matched is None:
             return f"expected `file.py:callable`, got `{source}`"
+        if problem := _spelling_problem(matched["file"]):
+            return problem
         if Path(matched["file"]).is_absolute() or not self._is_inside(matched["file"]):
             return f"`{matched['file']}` is outside the project"
         return self._missing_file_problem(matched["file"])
@@ -198,6 +209,8 @@ class Validation(msgspec.Struct, frozen=True):
         name = model.quantized_from
         if name is None:
             return ""
+        if problem := _spelling_problem(name):
+            return problem
         path = (self.folder / name).resolve()
         if not name or Path(name).is_absolute() or not self._is_inside(name):
             return f"expected the path of a model in the project, got `{name}`"
@@ -373,8 +386,22 @@ def _path_problem(path: str) -> str:
         return "expected a path or a glob"
     if "\\" in path:
         return f"expected a path with `/`, got `{path}`"
-    if path.startswith("/") or re.match(r"[A-Za-z]:", path) or ".." in path.split("/"):
+    if _is_absolute(path) or ".." in path.split("/"):
         return f"expected a path below the config's folder, got `{path}`"
+    return _spelling_problem(path)
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith("/") or re.match(r"[A-Za-z]:", path) is not None
+
+
+def _spelling_problem(path: str) -> str:
+    """Return why the system cannot look up a path; "" if it can."""
+    if "\0" in path:
+        return f"expected a path without NUL characters, got `{path}`"
+    longest = max(len(os.fsencode(part)) for part in path.split("/"))
+    if longest > _MAX_NAME_BYTES or len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        return f"expected a path of at most {_MAX_PATH_BYTES:,} bytes whose names have at most {_MAX_NAME_BYTES} bytes"
     return ""
 
 

@@ -96,7 +96,7 @@ def test_globs_that_go_back_and_forth(pattern: str, path: str, taken: bool) -> N
 
 def _refused(file: str, folder: Path) -> str:
     with pytest.raises(ConfigError) as refused:
-        case_files.read_user_cases(FACTS, file, folder, folder / "fed")
+        case_files.read_user_cases(FACTS, file, folder, folder, folder / "fed")
     return refused.value.problems[0]
 
 

@@ -272,8 +272,37 @@ rule = "opset-to-new"
                 f"[[model]]\npath = 'a.onnx'\ninputs = '{pattern}'",
                 f"line 3: `model[0].inputs`: expected a glob, relative to the config, got `{pattern}`",
             )
-            for pattern in ("", ".", "./", "/samples/*.npz", "a**b")
+            for pattern in (
+                "",
+                ".",
+                "./",
+                "/",
+                "/samples/*.npz",
+                "/etc/passwd",
+                "C:/a",
+                "***",
+                "a/**b",
+                "a**b",
+                "*/../a",
+            )
         ),
+        *(
+            (
+                f"[[model]]\npath = 'a.onnx'\ninputs = '{pattern}'",
+                f"line 3: `model[0].inputs`: expected files in the repository, got `{pattern}`",
+            )
+            for pattern in ("../../etc/*", "../*.npz", "a/../../b", "linked/*")
+        ),
+        *(
+            (
+                f"[[model]]\npath = 'a.onnx'\nquantized-from = '{path}'",
+                f"line 3: `model[0].quantized-from`: expected the path of a model in the project, got `{path}`",
+            )
+            for path in ("", "/etc/passwd", "../a.onnx", "linked/passwd")
+        ),
+        ("models = ['../*.onnx']", "line 1: `models[0]`: expected a path below the config's folder, got `../*.onnx`"),
+        ("exclude = ['/a']", "line 1: `exclude[0]`: expected a path below the config's folder, got `/a`"),
+        ("exclude = ['']", "line 1: `exclude[0]`: expected a path or a glob"),
         (
             "[[model]]\npath = 'a.onnx'\ncommand = ['make']",
             "line 3: `model[0].command`: expected the placeholder `{output}`, the path of "
@@ -377,8 +406,34 @@ rule = "opset-to-new"
 )
 def test_wrong(folder: Path, text: str, expected: str) -> None:
     """Each kind of invalid value is reported."""
+    (folder / "linked").symlink_to("/etc")
 
     assert expected in problems(folder, text)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "models = ['{0}']",
+        "exclude = ['{0}']",
+        "[[model]]\npath = '{0}'",
+        "[[model]]\npath = 'a.onnx'\ninputs = '{0}'",
+        "[[model]]\npath = 'a.onnx'\ninputs = '{0}.py:f'",
+        "[[model]]\npath = 'a.onnx'\nsource = '{0}.py:f'",
+        "[[model]]\npath = 'a.onnx'\nquantized-from = '{0}'",
+        "[targets.a]\nruntime = 'onnxruntime'\npython = '{0}'",
+        "[targets.a]\nruntime = 'onnxruntime'\nextensions = ['./{0}.so']",
+    ],
+)
+def test_paths_that_the_system_refuses(folder: Path, table: str) -> None:
+    """A path with a NUL character or with too many bytes is a problem of the config, not a bug."""
+    nul = problems(folder, table.replace("'", '"').format("a\\u0000b"))
+    long_name = problems(folder, table.format("a" * 256))
+    long_path = problems(folder, table.format("a/" * 2100 + "a"))
+
+    assert "expected a path without NUL characters, got `" in "\n".join(nul)
+    assert "expected a path of at most 4,095 bytes whose names have at most 255 bytes" in "\n".join(long_name)
+    assert long_name == long_path
 
 
 def test_misspelled_targets(folder: Path) -> None:
