@@ -11,6 +11,7 @@ import msgspec
 
 from onnxgate.model.constant_folding import can_fold, folds_nodes, infer_folded_shapes
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, element_name
+from onnxgate.model.inner_scopes import find_inner_faults
 from onnxgate.model.local_functions import (
     RECURSION_MESSAGE,
     explain_unfollowed_calls,
@@ -48,7 +49,7 @@ _NODE_PATTERNS = (
 _INFERENCE_PREFIX = r"\[(?:Shape|Type)InferenceError\] (?:Inference error\(s\): )?"
 _HARMLESS_PATTERN = r"Inferred shape and existing shape differ in (?:rank|dimension)"
 _CONTRADICTION = re.compile(_HARMLESS_PATTERN.replace("dimension", r"dimension \d+: \(\d+\) vs \(\d+\)"))
-_SUBGRAPH_PATTERN = r"\(op_type:(?:Scan|SequenceMap)\b"
+_SUBGRAPH_PATTERN = r"\(op_type:(?:Loop|Scan|SequenceMap)\b"
 """Operators that pass values to inputs of subgraphs whose declared shapes must fit, unlike those of outputs.
 
 Source: models with each combination of shapes, loaded on 5 releases of ONNX Runtime from 1.16.3 to 1.31.1.
@@ -145,6 +146,10 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
         yield ModelFault("it does not import any opset")
     for key in find_recursive_functions(view, measure_calls(view)):
         yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
+    if not model.graph.output and not _computes_values(view.graphs[0]):
+        yield ModelFault("it has neither outputs nor nodes that compute values")
+    if view.functions or view.spells_default_domain:
+        yield from (ModelFault(message, node) for message, node in find_inner_faults(view))
     for graph in view.graphs:
         yield from _find_missing_element_types(graph) if view.has_unusual_types else ()
         for name in _find_repeated(_list_node_names(graph)):
@@ -164,6 +169,15 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
             is_unused = bool(tensor.name) and tensor.name in list_unused_weights(view.proto.graph)
             accepted = is_unused or _is_unused_constant(view, tensor)
             yield ModelFault(f"tensor `{name}` {wrong}", harmless=accepted, about="accepted" if accepted else "")
+
+
+def _computes_values(graph: GraphView) -> bool:
+    """Return whether ONNX Runtime keeps a value of a graph without outputs; it refuses graphs without values.
+
+    Source: 13 such graphs, loaded on 7 releases from 1.16.3 to 1.32.0.
+    """
+    has_inputs = bool(graph.proto.input)
+    return any(has_inputs or node.operator[1] != "Constant" for node in graph.nodes)
 
 
 def _is_unused_constant(view: ModelView, tensor: TensorProto) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from packaging.version import Version
 
 from onnxgate.model.reading.external_data import DataLayout
+from onnxgate.support import interface_types
 
 DATA_FOLDER = Path(__file__).resolve().parent / "data"
 LIMITS_SUFFIX = "-limits.json"
@@ -112,8 +113,16 @@ def find_interface_type_span(type_name: str, engine: str) -> tuple[str, str]:
 
     A result is "" if there is no such release. Both are "" if all releases accept them.
     """
-    releases = load_limit_table(engine).releases
-    return find_support_span(list(releases), [type_name not in it.refused_interface_types for it in releases.values()])
+    table = load_limit_table(engine).releases
+    works = [not refuses_interface_type(type_name, limits, release, engine) for release, limits in table.items()]
+    return find_support_span(list(table), works) if any(works) else ("", "")
+
+
+def refuses_interface_type(type_name: str, limits: Limits, release: str, engine: str) -> bool:
+    """Return whether a release with these limits refuses models with an input or output of a type."""
+    if engine == "onnxruntime":
+        return interface_types.refuses_interface_type(release, type_name)
+    return type_name in limits.refused_interface_types
 
 
 @functools.lru_cache(maxsize=256)

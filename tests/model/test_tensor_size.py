@@ -104,7 +104,7 @@ def test_numbers_that_are_cut(tmp_path: Path, field: int) -> None:
     tensor = b"\x08\x63" + b"\x10" + bytes([{4: 1, 7: 7}[field]]) + encode_length_prefix(field, len(data)) + data
     attribute = b"\x0a\x05value" + encode_length_prefix(5, len(tensor)) + tensor
     node = b"\x12\x01y" + b"\x22\x08Constant" + encode_length_prefix(5, len(attribute)) + attribute
-    graph = encode_length_prefix(1, len(node)) + node
+    graph = encode_length_prefix(1, len(node)) + node + b"\x62\x03\x0a\x01y"
     path = tmp_path / "m.onnx"
     path.write_bytes(b"\x08\x08" + encode_length_prefix(7, len(graph)) + graph + b"\x42\x02\x10\x12")
 

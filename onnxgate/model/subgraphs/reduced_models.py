@@ -142,7 +142,8 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
         unused &= {value.name for value in graph.input}
         copy.ir_version += unused == list_unused_weights(graph) and not _has_inner_weights(graph)
     _sort_nodes(graph)
-    for output in [value for value in graph.output if not value.HasField("type")]:
+    made = {name for node in graph.node for name in node.output} | {tensor.name for tensor in graph.initializer}
+    for output in [it for it in graph.output if it.name in made and not it.HasField("type")]:
         graph.output.remove(output)
     weights = {tensor.name: tensor for tensor in graph.initializer}  # the last of a name counts
     for name in unused:
@@ -150,9 +151,13 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
     _replace_elements(graph, "initializer", weights.values())
     used = {name for node in graph.node for name in list_needed_values(node)} | {value.name for value in graph.output}
     constants = [node for node in graph.node if node.op_type == "Constant" and len(node.output) == 1]
-    for node in [it for it in constants if it.output[0] not in used]:
+    for node in [it for it in constants if it.output[0] not in used and _has_known_type(it)]:
         graph.node.remove(node)
     return None if copy == model else copy
+
+
+def _has_known_type(constant: NodeProto) -> bool:
+    return all(it.t.data_type in ELEMENT_TYPES for it in constant.attribute if it.HasField("t"))
 
 
 def _has_inner_weights(graph: GraphProto) -> bool:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
-from onnxgate.support.limits import Limits, accepts_ir_version, is_probed_interface_type
+from onnxgate.support.limits import Limits, accepts_ir_version, is_probed_interface_type, refuses_interface_type
 from onnxgate.support.matching.function_bodies import expand_function
 from onnxgate.support.matching.node_checks import find_constrained_type, find_schema_violation
 from onnxgate.support.matching.onnxruntime.float16_casts import (
@@ -34,6 +34,7 @@ from onnxgate.support.matching.onnxruntime.kernel_restrictions import (
 )
 from onnxgate.support.matching.onnxruntime.removed_nodes import explain_removal
 from onnxgate.support.matching.operations import (
+    InterfaceValue,
     Neighbor,
     NodeProblem,
     Operation,
@@ -320,9 +321,16 @@ def predict(
             domain for domain, version in prepared.opsets.items() if version > limits.opsets.get(domain, version)
         ),
         found=tuple(problems),
-        refused_interface=tuple(value for value in prepared.interface if value.type in limits.refused_interface_types),
+        refused_interface=_find_refused_interface(prepared, implementation, limits),
         unknown_reason=_find_unknown_reason(prepared, implementation),
     )
+
+
+def _find_refused_interface(
+    prepared: TypedModel, implementation: Implementation | None, limits: Limits
+) -> tuple[InterfaceValue, ...]:
+    release, engine = ("", "") if implementation is None else (implementation.release, implementation.engine)
+    return tuple(it for it in prepared.interface if refuses_interface_type(it.type, limits, release, engine))
 
 
 def _find_unknown_reason(prepared: TypedModel, implementation: Implementation | None) -> str:

@@ -77,12 +77,15 @@ def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> T
             opsets[domain] = max(imported.version, opsets.get(domain, 0))
     nodes = _infer_nodes(model, inferred)
     type_of = nodes[-1].type_of if nodes else get_unknown_type
-    interface = tuple(_describe_interface((inferred or model.proto).graph, type_of))
+    interface = tuple(_describe_interface((inferred or model.proto).graph, nodes, type_of))
     return TypedModel(model.proto.ir_version, dict(sorted(opsets.items())), nodes, interface)
 
 
-def _describe_interface(graph: GraphProto, type_of: Callable[[str], TypeProto | None]) -> Iterator[InterfaceValue]:
+def _describe_interface(
+    graph: GraphProto, nodes: Sequence[TypedNode], type_of: Callable[[str], TypeProto | None]
+) -> Iterator[InterfaceValue]:
     """Yield the inputs without a default, and the outputs. `type_of` returns the types of undeclared outputs."""
+    constants = {node.proto.output[0]: node for node in nodes if node.operation.name == "Constant"}
     defaults = {tensor.name for tensor in graph.initializer} | {it.values.name for it in graph.sparse_initializer}
     for value in graph.input:
         if value.name not in defaults:
@@ -91,6 +94,8 @@ def _describe_interface(graph: GraphProto, type_of: Callable[[str], TypeProto | 
         value_type = format_known_type(value.type)
         if not value_type and (known := type_of(value.name)) is not None:
             value_type = format_known_type(known)
+        if value.name in constants:  # the type of the tensor applies, whatever is declared
+            value_type = constants[value.name].operation.outputs[0] or ""
         yield InterfaceValue("output", value.name, value_type)
 
 
@@ -195,7 +200,7 @@ class ValueTypes:
         self._types: dict[str, Any] = {}  # a TypeProto, or the tensor that it follows from
         self.names: dict[str, str] = {}  # value -> its type as ONNX Runtime spells it, of this graph alone
         for values in (typed.value_info, typed.output, typed.input):
-            for value in values:
+            for value in reversed(values):  # the first of a name counts
                 value_type = value.type
                 name = _TENSOR_TYPE_NAMES.get(value_type.tensor_type.elem_type) or format_known_type(value_type)
                 if name:

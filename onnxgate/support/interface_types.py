@@ -1,0 +1,54 @@
+"""Types that ONNX Runtime refuses as inputs and outputs of a model, whether a node uses them or not."""
+
+from __future__ import annotations
+
+import re
+
+from onnxgate.core.findings import is_release_within
+
+_KEYS = "int64|string"
+_MAP_VALUES = "float|double|int64|string"
+_LAST_WITHOUT = {
+    "complex64": "",
+    "complex128": "",
+    "int4": "1.18.1",
+    "uint4": "1.18.1",
+    "float4e2m1": "1.23.2",
+    "int2": "1.23.2",
+    "uint2": "1.23.2",
+    "float8e8m0": "1.26.0",
+    "float6e2m3": "",
+    "float6e3m2": "",
+}
+"""Element type -> last release that refuses tensors of it; "" if all do."""
+_TENSORS_ONLY = ("float4e2m1",)
+"""Element types that no release accepts in sequences and optional values."""
+_SMALL = ("int2", "int4", "uint2", "uint4", "float4e2m1")
+"""Element types that no release accepts in sparse tensors."""
+_ACCEPTED = re.compile(
+    r"(?P<container>|seq|optional|optional\(seq)\(?tensor\((?P<element>\w+)\)\)*"
+    r"|sparse_tensor\((?P<sparse>\w+)\)"
+    rf"|map\((?:{_KEYS}),tensor\((?:{_MAP_VALUES})\)\)"
+    rf"|seq\(map\((?:{_KEYS}),tensor\(float\)\)\)"
+)
+"""Types that releases accept if they accept the element type.
+
+Source: models with an unused input of 114 types (element types, maps, sequences, optional values, sparse tensors),
+loaded on 31 releases from 1.16.0 to 1.32.0.
+"""
+
+
+def refuses_interface_type(release: str, type_name: str) -> bool:
+    """Return whether a release of ONNX Runtime refuses models with an input or output of a type.
+
+    The type is spelled as in ONNX Runtime; unknown types, spelled "", are not refused.
+    """
+    if not type_name:
+        return False
+    accepted = _ACCEPTED.fullmatch(type_name)
+    if accepted is None:
+        return True
+    element, is_sparse = accepted["element"] or accepted["sparse"], accepted["sparse"] is not None
+    if (accepted["container"] and element in _TENSORS_ONLY) or (is_sparse and element in _SMALL):
+        return True
+    return element in _LAST_WITHOUT and is_release_within(release, "", _LAST_WITHOUT[element])

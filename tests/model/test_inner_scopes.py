@@ -1,0 +1,68 @@
+"""Faults in local functions and subgraphs, which `onnx.checker` does not report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.model.reading.structure import read_view
+from onnxgate.model.validity import find_fault
+from tests.harness.models import parse, write
+from tests.model.equality.test_model_comparison import BRANCHES
+
+HEAD = '<ir_version: 8, opset_import: ["": 16, "my": 1, "com.microsoft": 1]>'
+FUNCTION = '<domain: "my", opset_import: ["": 16]> f '
+
+
+def fault_of(tmp_path: Path, call: str, function: str) -> str:
+    """Return the fault of a model with a local function; "" if it is valid."""
+    model = parse(f"g (float[3] x) => (float[3] y) {{ {call} }}\n{function}", HEAD)
+    path = write(tmp_path / "model.onnx", model)
+    fault = find_fault(read_view(path, large_bytes=10**9, small_bytes=64), path)
+    return "" if fault is None else fault.message
+
+
+@pytest.mark.parametrize(
+    ("call", "function", "expected"),
+    [
+        ("y = my.f (x)", FUNCTION + "(a) => (b) { }", "has the output `b`, which no node of it computes"),
+        ("y = Neg (x)", FUNCTION + "(a) => (a) { b = Neg (a) }", "has the output `a`, which no node of it computes"),
+        ("y = my.f (x)", FUNCTION + "(a) => () { b = Neg (a) }", "has 0 outputs, but is called with 1"),
+        ("y = my.f (x, x)", FUNCTION + "(a) => (b) { b = Neg (a) }", "has 1 input, but is called with 2"),
+        ("y, z = my.f (x)", FUNCTION + "(a) => (b) { b = Neg (a) }", "has 1 output, but is called with 2"),
+        ("y = Neg (x)", FUNCTION + "(a) => (b) { b = ai.onnx.Neg (a) }", "another spelling than `Neg`"),
+        (
+            "y = my.f (x)",
+            '<domain: "my", opset_import: ["ai.onnx": 16]> f (a) => (b) { b = ai.onnx.Neg (a) }',
+            "`Neg` has the domain `ai.onnx`, which must be empty",
+        ),
+    ],
+)
+def test_functions_that_runtimes_refuse(tmp_path: Path, call: str, function: str, expected: str) -> None:
+    """Each release refuses these functions when it loads the model, some of them although they are not called."""
+    assert expected in fault_of(tmp_path, call, function)
+
+
+@pytest.mark.parametrize(
+    ("call", "function"),
+    [
+        ("y = my.f (x)", FUNCTION + "(a, c) => (b) { b = Neg (a) }"),
+        ("y = my.f (x)", FUNCTION + "(a) => (b) { b = Neg (a) }"),
+        ("y = Neg (x)", FUNCTION + "(a) => () { b = Neg (a) }"),
+        ("y = Neg (x)", '<domain: "my", opset_import: ["ai.onnx": 16]> f (a) => (b) { b = ai.onnx.Neg (a) }'),
+    ],
+)
+def test_functions_that_runtimes_accept(tmp_path: Path, call: str, function: str) -> None:
+    """Inputs may be omitted, and functions that are not called may be incomplete."""
+    assert fault_of(tmp_path, call, function) == ""
+
+
+def test_domain_of_nodes_in_branches(tmp_path: Path) -> None:
+    """The long name of the default domain is accepted in the main graph only."""
+    path = write(tmp_path / "model.onnx", parse(BRANCHES.replace("= Relu", "= ai.onnx.Relu")))
+
+    fault = find_fault(read_view(path, large_bytes=10**9, small_bytes=64), path)
+
+    assert fault is not None
+    assert "`Relu` has the domain `ai.onnx`" in fault.message
