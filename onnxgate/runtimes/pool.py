@@ -305,7 +305,7 @@ class WorkerThread(threading.Thread):
         observation = self._run(session, queued)
         if not (session.cannot_start and isinstance(observation, Unavailable)):
             return observation
-        if self._limited:
+        if self._limited and self._spec.interpreter is not None:
             unlimited = self._start_unlimited(queued, observation.reason)
             return unlimited if isinstance(unlimited, Unavailable) else self._run_or_restart(unlimited, queued)
         return self._give_up(observation)
@@ -349,7 +349,7 @@ class WorkerThread(threading.Thread):
         return sandbox.required_permissions(queued, memory_mib, own=self._spec.interpreter is not None)
 
     def _start_unlimited(self, queued: QueuedJob, reason: str) -> WorkerSession | Unavailable:
-        """Start a worker without a sandbox if it failed to start in one. No untrusted model has been loaded yet."""
+        """Start a user's build without a sandbox if it failed to start in one. No model has been loaded yet."""
         self._limited = False
         if self._session is not None:
             self._session.end()
@@ -378,7 +378,8 @@ class WorkerThread(threading.Thread):
             unavailable = Unavailable(reason=reason)
             return self._give_up(unavailable) if error.filename == str(interpreter) else unavailable
         refused = self._session.wait_until_ready()
-        if refused is not None and self._limited and not self._pool.closing.is_set():
+        own = self._spec.interpreter is not None
+        if refused is not None and self._limited and own and not self._pool.closing.is_set():
             return self._start_unlimited(queued, refused.reason)
         if refused is not None:
             refused = self._give_up(refused)
@@ -405,9 +406,9 @@ class WorkerThread(threading.Thread):
         return EngineProgram.of_python(engine, prepared, own=self._spec.interpreter is not None, worker=worker)
 
     def _environment(self, folder: WorkerFolder) -> Mapping[str, str]:
-        spec, own = self._spec, self._spec.interpreter is not None
-        # Even if a locked engine does not start in the sandbox, it gets no variables with credentials.
-        if self._limited or (self._pool.limited and spec.engine and not own):
+        spec = self._spec
+        if self._limited:
+            own = spec.interpreter is not None
             return {**sandbox.runtime_variables(os.environ, folder.path, own=own), **dict(spec.environment)}
         removed = node.NODE_VARIABLES if runs_on_node(spec.engine) else ()
         users = sandbox.source_variables(os.environ)
