@@ -66,7 +66,7 @@ class EngineProgram:
 
 
 def run_job(program: EngineProgram, job: Job, commands: CommandRunner, limits: JobLimits) -> Observation:
-    """Run one job in a new worker. As in the pool, an engine that cannot start in the sandbox runs unsandboxed.
+    """Run one job in a new worker. As in the pool, a user's build that cannot start in the sandbox runs unsandboxed.
 
     Raises:
         UnavailableError: onnxgate is shutting down.
@@ -74,7 +74,7 @@ def run_job(program: EngineProgram, job: Job, commands: CommandRunner, limits: J
         InvalidOutputError: an output is not a complete array.
     """
     observation, started = _run_once(program, job, commands, limits, limited=True)
-    return observation if started else _run_once(program, job, commands, limits, limited=False)[0]
+    return observation if started or not program.own else _run_once(program, job, commands, limits, limited=False)[0]
 
 
 def _run_once(

@@ -369,7 +369,7 @@ class WorkerThread(threading.Thread):
         return self._limited and self._spec.interpreter is not None
 
     def _start_unlimited(self, queued: QueuedJob, reason: str) -> WorkerSession | Unavailable:
-        """Start a worker without a sandbox if it failed to start in one. No untrusted model has been loaded yet."""
+        """Start a user's build without a sandbox if it failed to start in one. No model has been loaded yet."""
         self._limited = False
         if self._session is not None:
             self._session.end()
@@ -425,9 +425,9 @@ class WorkerThread(threading.Thread):
         return EngineProgram.of_python(engine, prepared, own=self._spec.interpreter is not None, worker=worker)
 
     def _environment(self, folder: WorkerFolder) -> Mapping[str, str]:
-        spec, own = self._spec, self._spec.interpreter is not None
-        # Even if a locked engine does not start in the sandbox, it gets no variables with credentials.
-        if self._limited or (self._pool.limited and spec.engine and not own):
+        spec = self._spec
+        if self._limited:
+            own = spec.interpreter is not None
             return {**sandbox.runtime_variables(os.environ, folder.path, own=own), **dict(spec.environment)}
         removed = node.NODE_VARIABLES if runs_on_node(spec.engine) else ()
         users = sandbox.source_variables(os.environ)

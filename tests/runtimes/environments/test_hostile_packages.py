@@ -143,6 +143,15 @@ def test_health_check(tmp_path: Path, attacker: Attacker, monkeypatch: pytest.Mo
     assert attacker.gains() == []
 
 
+def test_refusal_to_start(tmp_path: Path, attacker: Attacker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine of the lock that fails in the sandbox is not started without it."""
+    shy = {"onnxruntime/__init__.py": ENGINE + "if 'connected' not in repr(attack.log): raise ImportError('shy')\n"}
+    problem = prepare(tmp_path, monkeypatch, {**attacker.files, **shy})
+
+    assert problem == "`onnxruntime 1.0` does not work on this machine: ImportError: shy"
+    assert attacker.gains() == []
+
+
 def test_settings_of_the_environment(tmp_path: Path, attacker: Attacker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wheel cannot replace `pyvenv.cfg`, which selects the standard library that is imported before the sandbox."""
     settings = {"onnxruntime-1.0.data/data/pyvenv.cfg": "home = /nowhere\n"}
