@@ -25,7 +25,7 @@ from onnxgate.core.files import add_checksum, verify_checksum
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Load, Probe, Run, RunResult
 from onnxgate.core.report import Report, Shard
 from onnxgate.formats import text
-from onnxgate.gate.result_cache import ResultCache
+from onnxgate.gate.result_cache import CacheEntry, ResultCache
 from onnxgate.gate.sharding import merge, plan, shard_report
 from onnxgate.github import api
 from onnxgate.inputs import case_files
@@ -38,7 +38,7 @@ from onnxgate.project.config.schema import Ignore
 from onnxgate.project.git import baseline
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes import protocol
-from onnxgate.support.harvest import HarvestCache
+from onnxgate.support.harvest import HarvestCache, HarvestRecord
 
 ROOT = Path(__file__).parents[2]
 CONFIG = b"""required-version = ">=0.0"
@@ -239,12 +239,21 @@ def _accepts_entry(entry: bytes, array: bytes, folder: Path) -> bool:
     file = next((folder / "kept").rglob("entry.json"))
     run = json.loads(verify_checksum(file.parent.name, file.read_bytes()) or b"")["run"]
     (file.parent / "0" / "0.npy").write_bytes(array)
-    file.write_bytes(add_checksum(file.parent.name, entry.replace(b"RUN", run.encode())))
+    content = _encode_again(entry.replace(b"RUN", run.encode()), CacheEntry)
+    file.write_bytes(add_checksum(file.parent.name, content))
     cached = ResultCache(folder / "kept", {job.model: "1" * 64}).find(locked_runtime(), job)
     shutil.rmtree(folder / "kept", ignore_errors=True)
     if isinstance(cached, Completed):
         protocol.validate_reply(cached, job)
     return cached is not None
+
+
+def _encode_again(data: bytes, kind: type[msgspec.Struct]) -> bytes:
+    """Return JSON as onnxgate writes it, since a cache refuses any other form; unchanged if it is invalid."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(data, type=kind))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return data
 
 
 def _sha256(data: bytes) -> str:
@@ -378,7 +387,8 @@ def _harvest(data: bytes, folder: Path) -> None:
     from onnxgate.support.harvest import make_harvest_key
 
     name = make_harvest_key("onnxruntime", source.release, source.sha256)
-    _written(folder, f"{name}.json.z", add_checksum(name, zlib.compress(data, 1)))
+    content = zlib.compress(_encode_again(data, HarvestRecord), 1)
+    _written(folder, f"{name}.json.z", add_checksum(name, content))
     table = HarvestCache(folder).get(name)
     if table is not None and table.implementation is not None:
         for domain in table.implementation.domains():
