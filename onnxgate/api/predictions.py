@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import msgspec
 
 from onnxgate.api.errors import ArgumentError, raise_argument_errors, require_type
 from onnxgate.core.matrix import Predicted, Reason, render_reason
+from onnxgate.core.text import join_command
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -109,7 +109,7 @@ def _describe_problems(model: str | os.PathLike[str] | ModelProto, requirement: 
         return ""
     (path,) = (selected.path for selected in request.models)
     details = (
-        f"`{shlex.join(['onnxgate', 'check', path, '--target', requirement, '-v'])}` lists all reasons and findings"
+        f"`{join_command(('onnxgate', 'check'), path, ('--target', requirement, '-v'))}` lists all reasons and findings"
     )
     return format_text(checked.matrix, has_table=False, required=True, width=MESSAGE_WIDTH, details=details).rstrip()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import shlex
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +21,7 @@ from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
+from onnxgate.core.text import join_command
 from onnxgate.formats import model_diff
 from onnxgate.model.diff.model_diff import NamedModel, compute_diff
 from onnxgate.model.diff.result import Verdict
@@ -78,7 +78,7 @@ def _suggest_command(models: tuple[str, ...], options: CommonOptions) -> str:
     """Return an example command. If one committed model is given, it is compared with its version in `HEAD`."""
     name = models[0] if len(models) == 1 else "new.onnx"
     is_committed = read_git_output(options.start, "cat-file", "-e", f"HEAD:./{name}") is not None
-    return shlex.join(["onnxgate", "diff", f"HEAD:./{name}" if is_committed else "old.onnx", name])
+    return join_command(("onnxgate", "diff", f"HEAD:./{name}" if is_committed else "old.onnx"), name)
 
 
 def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...], exit_code: bool) -> int:

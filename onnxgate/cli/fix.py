@@ -141,7 +141,8 @@ def _make_request(
     if not project.lock_path.exists():  # a model may have to be repaired before it can be locked
         requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
         named = [Path(os.path.relpath(options.start / path, project.folder)).as_posix() for path in paths] or ["PATH"]
-        repair = shlex.join(["onnxgate", "fix", "--target", requirement, *named])
+        separator = ["--"] if any(path.startswith("-") for path in named) else []
+        repair = shlex.join(["onnxgate", "fix", "--target", requirement, *separator, *named])
         hint = f"run `onnxgate lock`; if a model cannot be locked, run `{repair}` first"
         raise LockError(f"`{project.lock_path.name}` does not exist", hint=hint)
     chosen = choose_baseline(find_git_root(project.folder), against or "none", os.environ, offline=options.offline)

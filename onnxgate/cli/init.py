@@ -32,7 +32,7 @@ from onnxgate.commands.init.targets import (
 from onnxgate.core.errors import OnnxgateError, StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import follow_links
-from onnxgate.core.text import join_phrases, pluralize
+from onnxgate.core.text import join_phrases, pluralize, quote_path
 from onnxgate.project.config.globs import is_glob
 from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config, load_config
 from onnxgate.project.config.project import LOCK_NAME, Project
@@ -196,7 +196,7 @@ def _require_models(survey: RepositorySurvey) -> None:
             f"{configs} already {verb} all models", hint="run `onnxgate check` in the folder of each config"
         )
     if survey.untracked:
-        hint = f"run `git add {shlex.quote(survey.untracked[0])}`"
+        hint = f"run `git add {quote_path(survey.untracked[0])}`"
         raise UsageError("git does not track any `.onnx` file in this folder", hint=hint)
     for submodule in survey.submodules:
         hint = f"run `onnxgate init --directory {shlex.quote(submodule)}`"

@@ -27,6 +27,7 @@ from onnxgate.core.matrix import (
     name_releases,
 )
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
+from onnxgate.core.text import quote_path
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import (
     Checkout,
@@ -201,7 +202,7 @@ def _find_undecided_models(
             continue
         runtimes = name_releases(model.on("unknown"), [entry.runtime for entry in model.runtimes])
         required = f" --target {shlex.quote(target)}" if target else ""
-        hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load the model on each release"
+        hint = f"run `onnxgate matrix --verify{required} {quote_path(model.path)}` to load the model on each release"
         if is_verified:
             yield IncompleteCheck(Stage.RUNTIME, model.path, "", f"could not be run on {runtimes}")
         else:

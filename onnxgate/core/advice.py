@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from onnxgate.core.text import join_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +79,7 @@ def _render_way_without_config(way: Way, target: str, *, is_fixable: bool) -> st
 def _render_repair(repair: Repair, target: str = "") -> str:
     """Return the command with its purpose; with a target, its condition is known to be met."""
     options = ["--target", target] if target else []
-    command = shlex.join(["onnxgate", "fix", *repair.options, repair.model, *options])
+    command = join_command(("onnxgate", "fix", *repair.options), repair.model, options)
     condition = "" if target else repair.condition
     return " ".join(filter(None, (f"run `{command}`", repair.purpose, condition)))
 

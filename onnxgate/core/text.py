@@ -21,6 +21,39 @@ def truncate(text: str, limit: int = SHORT_LIMIT) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
+def join_command(words: Sequence[str], path: str, options: Sequence[str] = ()) -> str:
+    """Return a command that can be pasted into a shell.
+
+    A path that looks like an option comes last, after `--`. Otherwise, it comes before `options`.
+    """
+    command = [*words, *options, "--", path] if path.startswith("-") else [*words, path, *options]
+    return " ".join(map(_quote_word, command))
+
+
+def quote_path(path: str) -> str:
+    """Return a path as the end of a command: quoted for a shell, and after `--` if it looks like an option."""
+    return join_command((), path)
+
+
+def quote_value(value: str) -> str:
+    """Return the value of an option, in double quotes if that is safe in a shell."""
+    plain = value.replace(" ", "").replace("*", "")
+    return f'"{value}"' if _quote_word(plain) == plain or not plain else _quote_word(value)
+
+
+def _quote_word(word: str) -> str:
+    """Quote a word for a shell. Output escapes control characters, so they are quoted as in `$'a\\nb'`."""
+    import shlex  # only for hints
+
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = (
+        char.replace("\\", "\\\\").replace("'", "\\'") if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in word
+    )
+    return f"$'{''.join(escaped)}'"
+
+
 def first_line(text: str) -> str:
     """Return the first line of the text that is not blank."""
     return text.strip().partition("\n")[0]

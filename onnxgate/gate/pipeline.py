@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from onnxgate import rules
 from onnxgate.core.findings import ALL_STAGES, DYNAMIC_STAGES, IncompleteCheck, Level, Place, RuleHit, Stage
+from onnxgate.core.text import quote_value
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import ModelLockComparison
 from onnxgate.evidence.policy import ModelSize
@@ -448,7 +449,7 @@ def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
     if file.undecided is not None:
         return file.undecided
     if file.pointer is not None:
-        pull = f'run `git lfs pull --include "{file.git_path}"`'
+        pull = f"run `git lfs pull --include {quote_value(file.git_path)}`"
         return "the file is a Git LFS pointer (content not fetched)", pull
     if file.unreadable:
         return f"the file cannot be opened: {file.unreadable}", ""
@@ -457,7 +458,7 @@ def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
         return f"the file is not a model: it is {file.other_type}", ""
     data = PurePosixPath(file.git_path).parent / broken.location
     if broken.problem == "lfs-pointer":
-        hint = f'run `git lfs pull --include "{data}"`'
+        hint = f"run `git lfs pull --include {quote_value(data.as_posix())}`"
         return f"external data `{broken.location}` is a Git LFS pointer (content not fetched)", hint
     return f"external data `{broken.location}` is missing or incomplete", ""
 

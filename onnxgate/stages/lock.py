@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from onnxgate.core.errors import LockError
 from onnxgate.core.files import sha256_of
 from onnxgate.core.findings import Place
+from onnxgate.core.text import quote_value
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import LockConfigComparison, ModelLockComparison
 from onnxgate.model.facts import ExternalFile
@@ -66,7 +67,9 @@ def _check_pointers(file: ModelFile, base: Sequence[LockedModel], revision: Revi
 
 
 def _undecide(file: ModelFile, reason: str, path: str) -> ModelFile:
-    hint = f'run `git lfs pull --include "{path}"`; in GitHub Actions, set `lfs: true` for `actions/checkout`'
+    hint = (
+        f"run `git lfs pull --include {quote_value(path)}`; in GitHub Actions, set `lfs: true` for `actions/checkout`"
+    )
     return replace(file, pointer_is_locked=False, undecided=(reason, hint))
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from onnxgate.core.text import find_similar, pluralize, suggest_spelling
+from onnxgate.core.escape import escape_unprintable
+from onnxgate.core.text import find_similar, join_command, pluralize, quote_path, quote_value, suggest_spelling
 
 
 def test_nouns_follow_their_number() -> None:
@@ -50,3 +55,44 @@ def test_another_name_is_not_suggested(word: str, candidates: tuple[str, ...]) -
     """Files that share only folder and extension, and short names that differ, are not misspellings of each other."""
     assert find_similar(word, candidates) == ""
     assert suggest_spelling(word, candidates) == ""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the commands are for a POSIX shell")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "-x.onnx",
+        "--help.onnx",
+        "a b.onnx",
+        "it's.onnx",
+        'q"q.onnx',
+        "$(touch z).onnx",
+        "`id`.onnx",
+        "a\nb.onnx",
+        "é'\t\\.onnx",
+    ],
+)
+def test_commands_can_be_pasted(tmp_path: Path, name: str) -> None:
+    """A printed command names exactly the file, and nothing in the name is an option or runs."""
+    script = 'show() { while [ "$1" = --x ]; do shift 2; done; [ "$1" = -- ] && shift; printf "%s\\0" "$@"; }\n'
+    commands = [
+        f"show {quote_path(name)}",
+        join_command(("show", "--x", "1"), name),
+        f"show --x 1 {quote_value(name)}",
+    ]
+    printed = [escape_unprintable(command) for command in commands]
+    results = [
+        subprocess.run(
+            ["bash", "-c", script + command], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+        for command in printed
+    ]
+
+    assert results == [f"{name}\0"] * 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_precede_a_path_that_looks_like_an_option() -> None:
+    """A shell command has options only before `--`."""
+    assert join_command(("onnxgate", "check"), "-x.onnx", ("-v",)) == "onnxgate check -v -- -x.onnx"
+    assert join_command(("onnxgate", "check"), "x.onnx", ("-v",)) == "onnxgate check x.onnx -v"

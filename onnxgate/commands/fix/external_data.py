@@ -18,7 +18,7 @@ from onnxgate.commands.fix.model_file import (
     rewrite_fields,
     total_size,
 )
-from onnxgate.core.text import pluralize
+from onnxgate.core.text import pluralize, quote_value
 from onnxgate.model.facts import required_bytes
 from onnxgate.model.reading.external_data import classify_layout, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import read_pointer
@@ -113,7 +113,8 @@ def _resolve_data_file(request: FixRequest, location: str) -> Path:
         raise _NotInlinableError(f"`{location}` does not exist", hint) from error
     if read_pointer(real):
         raise _NotInlinableError(
-            f"`{location}` is a Git LFS pointer (content not fetched)", f'run `git lfs pull --include "*{real.name}"`'
+            f"`{location}` is a Git LFS pointer (content not fetched)",
+            f"run `git lfs pull --include {quote_value(f'*{real.name}')}`",
         )
     return real
 

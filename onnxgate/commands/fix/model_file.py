@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shlex
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from onnx import ModelProto
 
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.files import link_or_copy, replace_atomically, sha256_of
+from onnxgate.core.text import quote_path
 from onnxgate.model.reading.file_format import (
     LENGTH,
     Field,
@@ -199,7 +199,7 @@ def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backup
         message = f"`{model}` is a link to `{file}`, which is outside the repository"
         raise OnnxgateError(message, hint="replace the link with a copy of the file")
     if not file.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
-        raise OnnxgateError(f"`{model}` is read-only", hint=f"run `chmod u+w {shlex.quote(str(file))}`")
+        raise OnnxgateError(f"`{model}` is read-only", hint=f"run `chmod u+w {quote_path(str(file))}`")
     if sha256_of(file) != sha256:
         raise OnnxgateError(f"`{file}` was changed while the fix was being verified", hint="run `onnxgate fix` again")
     backup = backups / sha256[:16] / file.name

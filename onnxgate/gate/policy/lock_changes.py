@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -10,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from onnxgate.core.findings import Place, name_runtimes
-from onnxgate.core.text import join_phrases
+from onnxgate.core.text import join_phrases, quote_path
 from onnxgate.evidence.policy import PolicyChange
 from onnxgate.gate.policy.config_changes import match_targets
 from onnxgate.project.config.schema import Config, Target
@@ -182,7 +181,7 @@ def _compare_measurements(
     report: LockReporter, path: str, before: LockedModel, after: LockedModel
 ) -> Iterator[PolicyChange]:
     """Compare measured tolerances and the required accuracy of a quantized model."""
-    fix = f"run `onnxgate lock --measure {shlex.quote(path)}`"
+    fix = f"run `onnxgate lock --measure {quote_path(path)}`"
     for output in sorted(before.tolerance.keys() | after.tolerance.keys()):
         was, now = (entry.tolerance[output].bound if output in entry.tolerance else None for entry in (before, after))
         if was != now:

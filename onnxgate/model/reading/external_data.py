@@ -128,15 +128,18 @@ def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
         ValueError: the offset or length is not a nonnegative integer.
     """
     declared = read_external_entries(tensor)
-    offset, length = (_parse_byte_count(key, declared.get(key, "")) for key in ("offset", "length"))
-    return offset or 0, length or None
+    offset, length = (_parse_byte_count(key, declared.get(key, "0")) for key in ("offset", "length"))
+    return offset, length or None
 
 
-def _parse_byte_count(key: str, text: str) -> int | None:
-    """Parse a number of bytes that a tensor declares; None if the text is empty."""
+def _parse_byte_count(key: str, text: str) -> int:
+    """Parse a number of bytes that a tensor declares.
+
+    Source: ONNX Runtime 1.16.3, 1.20.1, 1.24.4 and 1.31.1 refuse empty text; 1.24.4 and 1.31.1 refuse `+0`.
+    """
     if not text:
-        return None
-    digits = text.removeprefix("+").lstrip("0") or text[-1]
+        raise ValueError(f"has an empty {key}")
+    digits = text.lstrip("0") or text[-1]
     if not (digits.isascii() and digits.isdecimal()):
         raise ValueError(f"has the invalid {key} `{shorten_text(text)}`")
     return min(int(digits), MAX_OFFSET) if len(digits) <= _MAX_DIGITS else MAX_OFFSET
@@ -159,7 +162,7 @@ def inspect_data_file(model: Path, location: str) -> DataFile:
     if reason := _ESCAPES.get(classify_layout(model, location)):
         return DataFile(location, path, "escapes", reason)
     try:
-        status = path.stat()
+        status = os.stat(os.path.join(model.parent, location))  # noqa: PTH116, PTH118 - `Path` drops the `/` in `w.bin/`
     except OSError:
         return DataFile(location, path, "missing")
     if not stat.S_ISREG(status.st_mode):
@@ -211,8 +214,8 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
     if file.problem:
         pointer = file.pointer.sha256 if file.pointer else ""
         return replace(use, problem=file.problem, detail=file.detail, pointer_sha256=pointer)
-    if unknown := _list_unknown_keys(tensor):
-        return replace(use, problem="bad-range", detail=f"has the unknown entry `{shorten_text(unknown[0])}`")
+    if detail := _describe_wrong_entry(tensor):
+        return replace(use, problem="bad-range", detail=detail)
     needed = required_bytes(tensor)
     try:
         offset, length = read_data_range(tensor)
@@ -231,9 +234,22 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
     return use
 
 
-def _list_unknown_keys(tensor: TensorProto) -> list[str]:
-    keys = read_external_entries(tensor).keys() - _KNOWN_KEYS
-    return sorted(key for key in keys if not key.startswith(_PREPACKED_PREFIX))
+def _describe_wrong_entry(tensor: TensorProto) -> str:
+    """Return why ONNX Runtime refuses an entry; "" if it does not.
+
+    Source: ONNX Runtime 1.16.3, 1.20.1, 1.24.4 and 1.31.1 refuse unknown keys and empty values; 1.31.1 also refuses a
+    second location. A second offset or length replaces the first.
+    """
+    has_location = False
+    for entry in tensor.external_data:
+        if entry.key not in _KNOWN_KEYS and not entry.key.startswith(_PREPACKED_PREFIX):
+            return f"has the unknown entry `{shorten_text(entry.key)}`"
+        if not entry.value:
+            return f"has an empty {entry.key}"
+        if entry.key == "location" and has_location:
+            return "has more than one location"
+        has_location |= entry.key == "location"
+    return ""
 
 
 def hash_content(facts: ModelFacts) -> str:

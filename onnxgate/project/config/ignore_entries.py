@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.files import follow_links, replace_atomically
 from onnxgate.core.machine_faults import find_machine_fault
+from onnxgate.core.text import quote_path
 from onnxgate.project.config.schema import Ignore
 from onnxgate.project.toml import Keys, decode, escape_character, find_key_lines, format_key_path, loads, quote_string
 
@@ -125,7 +125,7 @@ def check_writable(path: Path) -> None:
     """
     path = follow_links(path)
     if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
-        hint = f"run `chmod u+w {shlex.quote(str(path))}`"
+        hint = f"run `chmod u+w {quote_path(str(path))}`"
         raise StorageError(f"`--write-ignores` cannot write to `{path.name}`: it is read-only", hint=hint)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import mmap
 import os
-import shlex
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import msgspec
 
 from onnxgate.core.errors import ConfigError, FileProblem, UsageError, locate_errors
 from onnxgate.core.findings import Place
-from onnxgate.core.text import find_similar, join_phrases, join_quoted, suggest_spelling
+from onnxgate.core.text import find_similar, join_phrases, join_quoted, quote_path, suggest_spelling
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
 from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance, read_opset
 from onnxgate.project.git.repository import find_git_root, is_ignored, read_git_output
@@ -172,7 +171,7 @@ class Project:
             return ""
         what = "is not tracked by git" if len(untracked) == 1 else "are not tracked by git"
         what += "" if self.config.models is not None else f" and {what.partition(' ')[0]} not checked"
-        added = shlex.quote(untracked[0]) if len(untracked) == 1 else "PATH"
+        added = quote_path(untracked[0]) if len(untracked) == 1 else "PATH"
         return f"{join_phrases([f'`{it}`' for it in untracked], MAX_NAMED_PATHS)} {what}; run `git add {added}`"
 
     def selected(self, path: str) -> SelectedModel:
@@ -368,7 +367,7 @@ def _suggest_submodule_update(pattern: str, project: Project) -> str:
     for entry in (listed or "").split("\0"):
         details, _, path = entry.partition("\t")
         if details.startswith(f"{_GITLINK_MODE} ") and path in missing:
-            return f"run `git submodule update --init {shlex.quote(path)}`"
+            return f"run `git submodule update --init {quote_path(path)}`"
     return ""
 
 
@@ -425,7 +424,7 @@ def select_by_paths(
 
 def suggest_export_command(path: str) -> str:
     """Return a hint for a model that does not exist, although the config names its source."""
-    return f"run `onnxgate export {shlex.quote(path)}`"
+    return f"run `onnxgate export {quote_path(path)}`"
 
 
 def suggest_file(file: Path, shown: str) -> str | None:
@@ -497,7 +496,7 @@ def _explain_outsider(file: Path, added: Path, project: Project, listing: Collec
     if submodule is not None and submodule != _resolve_path(root):
         shown = _relative_path(submodule, _resolve_path(root)) or submodule
         return f"is in the git submodule `{shown}`, so git does not list it in this repository", setting
-    git_path = shlex.quote(pattern.replace("**/", ""))  # for git, `*` matches any number of folders
+    git_path = quote_path(pattern.replace("**/", ""))  # for git, `*` matches any number of folders
     if is_ignored(project.folder, inside):
         return "is ignored by git", f"run `git add --force {git_path}`"
     return "is not tracked by git", f"run `git add {git_path}`"

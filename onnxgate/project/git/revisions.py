@@ -17,6 +17,7 @@ import msgspec
 from onnxgate.core import text
 from onnxgate.core.errors import UsageError
 from onnxgate.core.files import link_or_copy, replace_atomically, sha256_of, temporary_folder
+from onnxgate.core.text import quote_value
 from onnxgate.model.reading.external_data import iter_data_locations
 from onnxgate.model.reading.file_format import LfsPointer, UnreadableModel, parse_pointer, read_pointer
 from onnxgate.model.reading.structure import read_view
@@ -83,7 +84,7 @@ class Revision(msgspec.Struct, frozen=True):
             link_or_copy(stored, file)
             return
         lacking = f"`{path}` at `{self.name}` is a Git LFS pointer (content not fetched)"
-        hint = f'run `git lfs fetch origin {self.commit} --include "{path}"`'
+        hint = f"run `git lfs fetch origin {self.commit} --include {quote_value(path)}`"
         if self.offline:
             raise MissingAtRevisionError(lacking, hint=hint)
         server = repository.select_lfs_server(self.root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from onnxgate.core.errors import LockError, UnavailableError
+from onnxgate.core.text import quote_path
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
@@ -190,6 +190,6 @@ def _read_entry(model: SelectedModel) -> LockedModel:
         )
     message = f"its external data `{'`, `'.join(absent)}` cannot be read"  # without it, the facts would be wrong
     if why := next(filter(None, map(details.get, absent)), ""):
-        hint = f"run `onnxgate fix {shlex.quote(model.path)}` to store the data in the model"
+        hint = f"run `onnxgate fix {quote_path(model.path)}` to store the data in the model"
         raise LockError(f"{message}: it {why}", hint=hint)
     raise LockError(message)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
+from onnxgate.core.text import quote_path
 from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
 
@@ -30,7 +30,7 @@ def export_stale(subject: Reexport) -> Iterator[Hit]:
         return
     shown = "; ".join(subject.committed.differences[:MAX_SHOWN])
     more = len(subject.committed.differences) - MAX_SHOWN
-    model = shlex.quote(subject.model)
+    model = quote_path(subject.model)
     yield Hit(
         subject.place,
         f"differs from the export of `{subject.source}`: {shown}" + (f"; and {more} more" if more > 0 else ""),

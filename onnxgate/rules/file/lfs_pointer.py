@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
+from onnxgate.core.text import quote_value
 from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
 from onnxgate.rules.file._external_data import describe_tensors, group_external_faults
@@ -40,4 +41,6 @@ def lfs_pointer(subject: ModelFile) -> Iterator[Hit]:
 
 
 def _pull_command(path: str) -> str:
-    return f'run `git lfs pull --include "{path}"`; in GitHub Actions, set `lfs: true` for `actions/checkout`'
+    return (
+        f"run `git lfs pull --include {quote_value(path)}`; in GitHub Actions, set `lfs: true` for `actions/checkout`"
+    )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from packaging.specifiers import SpecifierSet
 
 from onnxgate.core.findings import Hit, Level
+from onnxgate.core.text import quote_path
 from onnxgate.evidence.lock import ModelLockComparison
 from onnxgate.rules.definition import rule
 
@@ -35,7 +35,7 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
         subject.place if subject.entry is not None else subject.ir_place,
         f"uses IR version {version}; `{subject.ir_place.path}` requires `{pinned}`",
         model=path,
-        fix=f"save the model with an allowed IR version (`onnxgate fix {shlex.quote(path)}` can lower it), "
+        fix=f"save the model with an allowed IR version (`onnxgate fix {quote_path(path)}` can lower it), "
         "or change `ir-version`",
         identity=str(version),
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
+from onnxgate.core.text import quote_path
 from onnxgate.evidence.lock import LockConfigComparison
 from onnxgate.rules.definition import rule
 
@@ -28,6 +28,6 @@ def lock_stale(subject: LockConfigComparison) -> Iterator[Hit]:
         yield Hit(
             place,
             f"`{path}` is locked but no longer in the project",
-            fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock, or restore the model",
+            fix=f"run `onnxgate lock {quote_path(path)}` and commit the lock, or restore the model",
             identity=path,
         )

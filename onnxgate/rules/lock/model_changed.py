@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, HitReference, Level, Relation, follows_from
-from onnxgate.core.text import join_quoted
+from onnxgate.core.text import join_quoted, quote_path
 from onnxgate.evidence.lock import ModelLockComparison
 from onnxgate.project.lock.comparison import describe_renames, entry_from_facts
 from onnxgate.rules.definition import rule
@@ -35,7 +34,7 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
             subject.place,
             f"has the locked content, but its entry in the lock is wrong: {keys}",
             model=path,
-            fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock",
+            fix=f"run `onnxgate lock {quote_path(path)}` and commit the lock",
             identity="misrecorded",
         )
     if not subject.changes:
@@ -47,7 +46,7 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
         subject.place,
         f"has changed since it was locked: {'; '.join(text)}",
         model=path,
-        fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock, or restore the model",
+        fix=f"run `onnxgate lock {quote_path(path)}` and commit the lock, or restore the model",
         relations=_relate_to_renames(subject),
         identity="changed",
     )

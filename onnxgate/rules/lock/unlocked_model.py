@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, follows_from
+from onnxgate.core.text import quote_path
 from onnxgate.evidence.lock import ModelLockComparison
 from onnxgate.rules.definition import rule
 
@@ -31,6 +31,6 @@ def unlocked_model(subject: ModelLockComparison) -> Iterator[Hit]:
             subject.place,
             "is not locked",
             model=path,
-            fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock",
+            fix=f"run `onnxgate lock {quote_path(path)}` and commit the lock",
             relations=follows_from(*UNLOCKABLE),
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
-from onnxgate.core.text import join_phrases
+from onnxgate.core.text import join_phrases, quote_path
 from onnxgate.evidence.parity import Comparison, Layer, MissingActivation, WrongWeight, find_mismatches
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import describe_outputs, describe_worst, join_outputs
@@ -125,7 +124,7 @@ def _name_layer(layer: Layer) -> str:
 
 
 def _suggest_fix(subject: Comparison) -> str:
-    accept = f"`onnxgate lock --measure {shlex.quote(subject.model)}` to accept the loss"
+    accept = f"`onnxgate lock --measure {quote_path(subject.model)}` to accept the loss"
     if subject.layers and subject.layers[0].clipped >= 0.01:
         return f"calibrate the model with realistic inputs, or run {accept}"
     if subject.layers:

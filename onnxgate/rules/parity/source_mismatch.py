@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, Level, follows_from
+from onnxgate.core.text import quote_path
 from onnxgate.evidence.parity import Comparison, Difference, find_mismatches
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import create_mismatch_hits
@@ -40,7 +40,7 @@ def _suggest_fix(subject: Comparison, mismatches: Sequence[Difference]) -> str:
         return "export the model again"
     if not any(mismatch.metric == "worst_abs" and mismatch.bound_from == "type" for mismatch in mismatches):
         return "export the model again"
-    measured = f"`onnxgate lock --measure {shlex.quote(subject.model)}`"
+    measured = f"`onnxgate lock --measure {quote_path(subject.model)}`"
     return (
         f"run {measured} to measure the rounding errors of the source; "
         "if the difference exceeds these errors, export the model again"

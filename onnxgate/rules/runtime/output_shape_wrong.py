@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, HitReference, Level, OnRuntime, follows_from
+from onnxgate.core.text import quote_path
 from onnxgate.evidence.runtime import Attempt, ModelRuns, WrongShape, select_worst_attempts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, find_broken_sizes, format_sizes
@@ -57,7 +57,7 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
             subject.place,
             f"output `{wrong.output}` is declared as {wrong.declared} but has shape {wrong.shape} {case}",
             model=subject.model,
-            fix=DECLARATION_FIX.format(model=shlex.quote(subject.model)) if only_declared else NAMED_FIX,
+            fix=DECLARATION_FIX.format(model=quote_path(subject.model)) if only_declared else NAMED_FIX,
             level=Level.WARNING if all((not bad.axes or bad.misnamed) and not bad.is_read for bad in faults) else None,
             on=OnRuntime(subject.runtime, f"is affected{at}" if at else ""),
             relations=follows_from(*_list_broken_sizes(subject, axes)),

@@ -72,6 +72,21 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
         ("checksum", "any", None),
         ("prepacked_1", "any", None),
         ("basepath", "any", "bad-range"),
+        ("length", "00", None),
+        ("offset", "00", None),
+        *(
+            (key, value, "bad-range")
+            for key in ("offset", "length")
+            for value in ("", "+0", " 0", "0 ", "0x0", "1.0", "٠")
+        ),
+        ("checksum", "", "bad-range"),
+        ("prepacked_1", "", "bad-range"),
+        ("", "any", "bad-range"),
+        ("location", "./w.bin", None),
+        ("location", "sub//../w.bin", None),
+        ("location", "w.bin/", "missing"),
+        ("location", "w.bin/.", "missing"),
+        ("location", "sub/", "not-a-file"),
     ],
 )
 def test_entries(tmp_path: Path, key: str, value: str, problem: str | None) -> None:
@@ -80,6 +95,19 @@ def test_entries(tmp_path: Path, key: str, value: str, problem: str | None) -> N
     entries = model.graph.initializer[0].external_data
     for entry in [it for it in entries if it.key == key] or [entries.add(key=key)]:
         entry.value = value
+    path = write(tmp_path / "model.onnx", model)
+    (tmp_path / "w.bin").write_bytes(bytes(64))
+    (tmp_path / "sub").mkdir()
+
+    assert problems(path)[0] == problem
+
+
+@pytest.mark.parametrize(("key", "problem"), [("location", "bad-range"), ("offset", None)])
+def test_repeated_entries(tmp_path: Path, key: str, problem: str | None) -> None:
+    """ONNX Runtime refuses a second location; a second offset replaces the first."""
+    model = external_model()
+    entries = model.graph.initializer[0].external_data
+    entries.add(key=key, value="w.bin" if key == "location" else "0")
     path = write(tmp_path / "model.onnx", model)
     (tmp_path / "w.bin").write_bytes(bytes(64))
 
