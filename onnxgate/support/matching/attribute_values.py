@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from onnxgate.model.facts import count_elements
 from onnxgate.support.matching.operations import Operation
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LongList(msgspec.Struct, frozen=True):
-    """An attribute that is too long to be read, but whose elements were counted."""
+    """A list that is too long to be read, or a tensor of numbers, whose elements were counted."""
 
     count: int
 
@@ -30,10 +31,11 @@ def number_of(values: AttributeValues, name: str, default: float) -> float:
     return value if isinstance(value, int | float) else default
 
 
-def _read_texts(tensor: TensorProto) -> AttributeValue:
-    """Return the elements of a tensor of strings; None if it has another type."""
-    is_text = tensor.data_type == tensor.STRING
-    return tuple(text.decode(errors="replace") for text in tensor.string_data) if is_text else None
+def _read_tensor(tensor: TensorProto) -> AttributeValue:
+    """Return the elements of a tensor of strings, and the number of elements of others."""
+    if tensor.data_type == tensor.STRING:
+        return tuple(text.decode(errors="replace") for text in tensor.string_data)
+    return LongList(count_elements(tensor.dims))
 
 
 _READERS: Mapping[str, Callable[[AttributeProto], AttributeValue]] = {
@@ -43,7 +45,7 @@ _READERS: Mapping[str, Callable[[AttributeProto], AttributeValue]] = {
     "INTS": lambda proto: tuple(proto.ints),
     "FLOATS": lambda proto: tuple(proto.floats),
     "STRINGS": lambda proto: tuple(text.decode(errors="replace") for text in proto.strings),
-    "TENSOR": lambda proto: _read_texts(proto.t),
+    "TENSOR": lambda proto: _read_tensor(proto.t),
 }
 """Functions that read the value of an attribute, by its kind."""
 

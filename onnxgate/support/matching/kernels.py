@@ -109,7 +109,8 @@ class _Matcher:
         return known  # type: ignore[return-value]
 
     def _decide(self, operation: Operation, depth: int) -> Match:
-        # Source: ONNX Runtime 1.16 to 1.31 implicitly imports the domains that it supports.
+        # Source: ONNX Runtime 1.16 to 1.31 implicitly imports the domains that it supports, in their newest version.
+        operation = replace(operation, opset=operation.opset or self._on.newest_opsets.get(DEFAULT_DOMAIN, 0))
         version = operation.version or self._on.newest_opsets.get(operation.domain)
         operator = self._on.operator(operation.domain, operation.name)
         if version is None:
@@ -219,6 +220,10 @@ class _Matcher:
         return bool(near) and all(self._is_widened(node, depth + 1) for node in near)
 
 
+_UNUSABLE_KINDS = ("GRAPH", "GRAPHS", "SPARSE_TENSORS", "TENSORS", "TYPE_PROTO", "TYPE_PROTOS")
+"""Kinds of attributes that Constant cannot have. Source: Constant nodes with each kind, loaded on 31 releases."""
+
+
 def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
     """Return why a release rejects a Constant node; None if it accepts it.
 
@@ -231,7 +236,11 @@ def _check_constant(operation: Operation, schema: Schema, implementation: Implem
         problem = f"`{operation.label}({schema.since})` has type `{output_type}`"
         return SupportGap("type-mismatch", problem, "does not support this type", about=output_type)
     if operation.attributes:
-        return None
+        kind = operation.attributes[0].kind
+        if len(operation.attributes) > 1 or kind not in _UNUSABLE_KINDS:
+            return None
+        problem = f"`{operation.label}({schema.since})` has a value of kind {kind}"
+        return SupportGap("attribute-unsupported", problem, "does not support this kind", about=kind)
     wrong = find_schema_violation(operation, schema)
     return wrong or SupportGap("attribute-unsupported", f"`{operation.label}({schema.since})` has no value")
 
@@ -374,6 +383,8 @@ def match_node(node: TypedNode, implementation: Implementation, providers: Seque
     if implementation.is_probed:
         return match_probed_node(node, implementation)
     operation = node.operation
+    if operation.name == "Constant" and operation.domain != DEFAULT_DOMAIN:
+        return None  # it becomes an initializer, whatever its domain is. Source: measured on 1.16.3 to 1.32.0
     if not operation.version and (node.within or operation.domain not in implementation.newest_opsets):
         importer = "its local function" if node.within else "the model"
         problem = f"`{operation.label}` belongs to domain `{operation.domain}`, which {importer} does not import"

@@ -334,8 +334,9 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
             else:
                 branches = removed.list_removed_branches(node) if node.graphs else frozenset()
                 inside = tuple(self._inside(node, typed.node[index], scope, values, branches)) if node.graphs else ()
+            if removal or (node.graphs and not is_call and branches):
+                operation = replace(operation, traits=replace(operation.traits, removal=removal or "inlined"))
             if removal:
-                operation = replace(operation, traits=replace(operation.traits, removal=removal))
                 inside = mark_removed(inside, removal)
             yield TypedNode(
                 operation,

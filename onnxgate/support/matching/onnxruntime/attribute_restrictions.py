@@ -14,7 +14,7 @@ from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.matching.attribute_values import AttributeValues, LongList, number_of
 from onnxgate.support.matching.operations import Operation
 
-_ML_DOMAIN = "ai.onnx.ml"
+ML_DOMAIN = "ai.onnx.ml"
 _NEWEST = 2**31
 
 
@@ -42,7 +42,7 @@ class ReleaseRestriction(msgspec.Struct, frozen=True):
         )
 
 
-def _require(
+def require(
     operators: Sequence[str],
     attribute: str,
     accepted: Sequence[int | str],
@@ -96,6 +96,21 @@ def _count_elements(values: AttributeValues, *names: str) -> list[int]:
 def _pads_too_much(values: AttributeValues) -> bool:
     kernel, pads = _integers(values, "kernel_shape"), _integers(values, "pads")
     return len(pads) == 2 * len(kernel) and any(pad >= size for pad, size in zip(pads, kernel + kernel, strict=True))
+
+
+def _has_nonpositive(values: AttributeValues, name: str) -> bool:
+    return min(_integers(values, name), default=1) <= 0
+
+
+def _has_other_axes(values: AttributeValues) -> bool:
+    """Return whether a ReverseSequence has other axes than 0 and 1, or the same axis twice."""
+    time, batch = number_of(values, "time_axis", 0), number_of(values, "batch_axis", 1)
+    return max(time, batch) > 1 or time == batch
+
+
+def _slices_other_axes(values: AttributeValues) -> bool:
+    starts, ends, axes = (_count_elements(values, name) for name in ("starts", "ends", "axes"))
+    return bool(starts and ends) and (starts != ends or (axes not in ([], [0]) and axes != starts))
 
 
 def _differs_in_length(name: str) -> Callable[[AttributeValues], bool]:
@@ -162,7 +177,7 @@ def _has_other_activations(values: AttributeValues, per_direction: int = 0) -> b
     if expected:
         known = [str(name).lower() in _LOWER_ACTIVATIONS for name in names]
         return len(names) != expected or not all(known)
-    return not _ACTIVATIONS.issuperset(names)
+    return not _ACTIVATIONS.issuperset(names[: 2 if values.get("direction") == "bidirectional" else 1])
 
 
 _ACTIVATIONS = frozenset(
@@ -177,11 +192,12 @@ _FLOAT8_ELEMENTS = (17, 18, 19, 20, 24)
 _RECURRENT = ("GRU", "LSTM", "RNN")
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
 _PADDED = ("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv")
+_CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "QLinearConv")
 _RESIZE_COORDINATES = (
     *("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"),
     *("tf_half_pixel_for_nn", "tf_crop_and_resize"),
 )
-_POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 ATTRIBUTE_RESTRICTIONS = (
     ReleaseRestriction(
         _RECURRENT,
@@ -189,7 +205,7 @@ ATTRIBUTE_RESTRICTIONS = (
         "`layout` = 1 is not supported",
         attribute="layout",
     ),
-    _require(_RECURRENT, "layout", (0, 1)),
+    require(_RECURRENT, "layout", (0, 1)),
     ReleaseRestriction(
         _RECURRENT,
         lambda values: "hidden_size" not in values,
@@ -202,7 +218,7 @@ ATTRIBUTE_RESTRICTIONS = (
         "`hidden_size` must be positive",
         attribute="hidden_size",
     ),
-    _require(_RECURRENT, "direction", ("forward", "reverse", "bidirectional")),
+    require(_RECURRENT, "direction", ("forward", "reverse", "bidirectional")),
     ReleaseRestriction(
         ("GRU", "LSTM"),
         lambda values: number_of(values, "clip", 1) <= 0,
@@ -218,7 +234,7 @@ ATTRIBUTE_RESTRICTIONS = (
         )
         for name, count in (("GRU", 2), ("LSTM", 3), ("RNN", 0))
     ),
-    _require(_PADDED, "auto_pad", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")),
+    require(_PADDED, "auto_pad", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")),
     *(
         ReleaseRestriction(
             _POOLS,
@@ -254,8 +270,18 @@ ATTRIBUTE_RESTRICTIONS = (
         first="1.26.0",
         attribute="strides",
     ),
-    _require(("MaxPool",), "storage_order", (0, 1), first="1.29.0", since=8),
-    _require(("LpNormalization",), "p", (1, 2)),
+    *(
+        ReleaseRestriction(
+            operators,
+            partial(_has_nonpositive, name=name),
+            f"`{name}` must be positive",
+            first="1.26.0",
+            attribute=name,
+        )
+        for operators, name in ((_CONVOLUTIONS, "strides"), ((*_CONVOLUTIONS, *_POOLS), "dilations"))
+    ),
+    require(("MaxPool",), "storage_order", (0, 1), first="1.29.0", since=8),
+    require(("LpNormalization",), "p", (1, 2)),
     ReleaseRestriction(
         ("LRN",),
         lambda values: number_of(values, "size", 1) <= 0 or number_of(values, "size", 1) % 2 == 0,
@@ -268,9 +294,28 @@ ATTRIBUTE_RESTRICTIONS = (
         "`alpha` and `beta` must be positive",
         attribute="alpha",
     ),
-    _require(("Pad",), "mode", ("constant", "reflect", "edge", "wrap")),
-    _require(("Resize", "Upsample"), "mode", ("nearest", "linear", "cubic")),
-    _require(("Resize",), "coordinate_transformation_mode", _RESIZE_COORDINATES, since=11),
+    ReleaseRestriction(
+        ("ReverseSequence",),
+        _has_other_axes,
+        "`time_axis` and `batch_axis` must be 0 and 1",
+        attribute="time_axis",
+    ),
+    ReleaseRestriction(
+        ("Slice",),
+        _slices_other_axes,
+        "`starts`, `ends` and `axes` must have the same length",
+        attribute="starts",
+        until=9,
+    ),
+    ReleaseRestriction(
+        ("ConstantOfShape",),
+        lambda values: _count_elements(values, "value") not in ([], [1]),
+        "`value` must have one element",
+        attribute="value",
+    ),
+    require(("Pad",), "mode", ("constant", "reflect", "edge", "wrap")),
+    require(("Resize", "Upsample"), "mode", ("nearest", "linear", "cubic")),
+    require(("Resize",), "coordinate_transformation_mode", _RESIZE_COORDINATES, since=11),
     ReleaseRestriction(
         ("Resize",),
         lambda values: (
@@ -295,17 +340,17 @@ ATTRIBUTE_RESTRICTIONS = (
         attribute="exclude_outside",
         since=11,
     ),
-    _require(("GridSample",), "mode", ("bilinear", "nearest", "bicubic"), until=16),
-    _require(("GridSample",), "mode", ("linear", "nearest", "cubic"), since=20),
-    _require(("GridSample",), "padding_mode", ("zeros", "border", "reflection")),
-    _require(("RoiAlign",), "mode", ("avg", "max")),
-    _require(("DepthToSpace",), "mode", ("DCR", "CRD"), since=11),
-    _require(("BitShift",), "direction", ("LEFT", "RIGHT")),
-    _require(("Mod",), "fmod", (0, 1)),
-    _require(("NonMaxSuppression",), "center_point_box", (0, 1)),
-    _require(("TensorScatter",), "mode", ("linear", "circular")),
-    *(_require(("CumSum",), name, (0, 1), first="1.27.0") for name in ("exclusive", "reverse")),
-    *(_require(("CumProd",), name, (0, 1)) for name in ("exclusive", "reverse")),
+    require(("GridSample",), "mode", ("bilinear", "nearest", "bicubic"), until=16),
+    require(("GridSample",), "mode", ("linear", "nearest", "cubic"), since=20),
+    require(("GridSample",), "padding_mode", ("zeros", "border", "reflection")),
+    require(("RoiAlign",), "mode", ("avg", "max")),
+    require(("DepthToSpace",), "mode", ("DCR", "CRD"), since=11),
+    require(("BitShift",), "direction", ("LEFT", "RIGHT")),
+    require(("Mod",), "fmod", (0, 1)),
+    require(("NonMaxSuppression",), "center_point_box", (0, 1)),
+    require(("TensorScatter",), "mode", ("linear", "circular")),
+    *(require(("CumSum",), name, (0, 1), first="1.27.0") for name in ("exclusive", "reverse")),
+    *(require(("CumProd",), name, (0, 1)) for name in ("exclusive", "reverse")),
     ReleaseRestriction(
         ("Clip",),
         lambda values: not number_of(values, "min", -math.inf) <= number_of(values, "max", math.inf),  # also if NaN
@@ -328,7 +373,7 @@ ATTRIBUTE_RESTRICTIONS = (
         first="1.18.0",
         since=19,
     ),
-    _require(("Cast",), "round_mode", ("up", "down", "nearest"), first="1.27.0", since=24),
+    require(("Cast",), "round_mode", ("up", "down", "nearest"), first="1.27.0", since=24),
     ReleaseRestriction(
         ("DFT",),
         lambda values: bool(values.get("onesided")) and bool(values.get("inverse")),
@@ -357,7 +402,7 @@ ATTRIBUTE_RESTRICTIONS = (
         first="1.26.0",
         attribute="rotary_embedding_dim",
     ),
-    _require(("Attention",), "qk_matmul_output_mode", (-1, 0, 1, 2, 3)),
+    require(("Attention",), "qk_matmul_output_mode", (-1, 0, 1, 2, 3)),
     ReleaseRestriction(
         ("Attention",),
         lambda values: number_of(values, "scale", 1) <= 0,
@@ -376,8 +421,8 @@ ATTRIBUTE_RESTRICTIONS = (
         "`pattern` is required",
         attribute="pattern",
     ),
-    _require(("StringNormalizer",), "case_change_action", ("NONE", "LOWER", "UPPER")),
-    _require(("TfIdfVectorizer",), "mode", ("TF", "IDF", "TFIDF")),
+    require(("StringNormalizer",), "case_change_action", ("NONE", "LOWER", "UPPER")),
+    require(("TfIdfVectorizer",), "mode", ("TF", "IDF", "TFIDF")),
     ReleaseRestriction(
         ("TfIdfVectorizer",),
         lambda values: number_of(values, "max_skip_count", 0) < 0,
@@ -402,7 +447,7 @@ ATTRIBUTE_RESTRICTIONS = (
         "keys and values must have the same length",
         attribute="keys",
         since=2,
-        domain=_ML_DOMAIN,
+        domain=ML_DOMAIN,
     ),
     ReleaseRestriction(  # the comparison of nodes fails; Source: 28 models with 0 to 3 strings, loaded on 34 releases
         ("LabelEncoder",),
@@ -412,7 +457,7 @@ ATTRIBUTE_RESTRICTIONS = (
         last="1.26.0",
         attribute="default_tensor",
         since=4,
-        domain=_ML_DOMAIN,
+        domain=ML_DOMAIN,
     ),
     ReleaseRestriction(
         ("TfIdfVectorizer",),
@@ -426,24 +471,24 @@ ATTRIBUTE_RESTRICTIONS = (
         "`pool_int64s` or `pool_strings` is required",
         attribute="pool_int64s",
     ),
-    _require(
+    require(
         ("TreeEnsembleRegressor", "LinearRegressor"),
         "post_transform",
-        _POST_TRANSFORMS,
+        POST_TRANSFORMS,
         first="1.23.0",
-        domain=_ML_DOMAIN,
+        domain=ML_DOMAIN,
     ),
-    _require(
+    require(
         ("TreeEnsembleRegressor",),
         "aggregate_function",
         ("SUM", "AVERAGE", "MIN", "MAX"),
         first="1.23.0",
-        domain=_ML_DOMAIN,
+        domain=ML_DOMAIN,
     ),
-    _require(("TreeEnsemble",), "post_transform", range(5), domain=_ML_DOMAIN),
-    _require(("TreeEnsemble",), "aggregate_function", range(4), domain=_ML_DOMAIN),
-    _require(("SVMRegressor",), "kernel_type", ("LINEAR", "POLY", "RBF", "SIGMOID"), first="1.23.0", domain=_ML_DOMAIN),
-    _require(("Normalizer",), "norm", ("MAX", "L1", "L2"), domain=_ML_DOMAIN),
+    require(("TreeEnsemble",), "post_transform", range(5), domain=ML_DOMAIN),
+    require(("TreeEnsemble",), "aggregate_function", range(4), domain=ML_DOMAIN),
+    require(("SVMRegressor",), "kernel_type", ("LINEAR", "POLY", "RBF", "SIGMOID"), first="1.23.0", domain=ML_DOMAIN),
+    require(("Normalizer",), "norm", ("MAX", "L1", "L2"), domain=ML_DOMAIN),
 )
 """Attribute values that kernels reject.
 

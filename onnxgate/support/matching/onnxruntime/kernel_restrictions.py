@@ -16,6 +16,7 @@ from onnxgate.support.matching.onnxruntime.attribute_restrictions import (
     SHORT_PADS,
     ReleaseRestriction,
 )
+from onnxgate.support.matching.onnxruntime.model_restrictions import MODEL_RESTRICTIONS
 from onnxgate.support.matching.operations import NO_TRAITS, Operation, SupportGap
 
 _FLOAT8 = tuple(f"tensor(float8{kind})" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
@@ -106,8 +107,9 @@ Source: models with inputs of rank 2 to 6 and of unknown rank in opset 16, loade
 _FLOAT8_PRODUCTS = 21
 """First opset in which the schema of QLinearMatMul allows float8."""
 
+_ALL_RESTRICTIONS = (*ATTRIBUTE_RESTRICTIONS, *MODEL_RESTRICTIONS)
 _BY_ATTRIBUTES = (
-    *ATTRIBUTE_RESTRICTIONS,
+    *_ALL_RESTRICTIONS,
     *(it for _, it in RESULT_TYPE_RESTRICTIONS),
     SHORT_PADS,
     *LOCALE_RESTRICTIONS,
@@ -129,8 +131,8 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
     if operation.name not in _RESTRICTED_OPERATORS and operation.traits == NO_TRAITS:
         return None
     name, values = f"{operation.label}({since})", read_attribute_values(operation)
-    for restriction in ATTRIBUTE_RESTRICTIONS:
-        if restriction.concerns(operation, since, release, values):
+    for restriction in _ALL_RESTRICTIONS:
+        if restriction.concerns(operation, since, release, values) and _reads(operation, restriction.attribute):
             problem = f"`{name}`: {restriction.problem}"
             return SupportGap("attribute-unsupported", problem, about=restriction.attribute)
     for types, restriction in RESULT_TYPE_RESTRICTIONS:
@@ -152,6 +154,14 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
         locale = values.get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only if the locale `{locale}` is installed"
     return _find_shape_restriction(operation, since, values, release)
+
+
+def _reads(operation: Operation, attribute: str) -> bool:
+    """Return whether a kernel reads an attribute; some describe only an optional output.
+
+    Source: Attention nodes with modes -2 and 4, with one output and with four, loaded on 15 releases from 1.23.0.
+    """
+    return attribute != "qk_matmul_output_mode" or any(operation.outputs[3:])
 
 
 def _has_key_only(operation: Operation) -> bool:

@@ -24,9 +24,10 @@ _PASSED = frozenset({"Cast", "Identity"})
 _LAYER_PARTS = frozenset({"Add", "Div", "Mul", "Pow", "ReduceMean", "Sqrt", "Sub"})
 _FIRST_LAYER_OPSET = 17
 """First opset in which LayerNormalization has a function body, which accepts bfloat16."""
-_FIRST_RELEASES = {"branch": "1.17.0", "clip": "", "expand": "", "layer": "1.30.0", "shape": ""}
+_FIRST_RELEASES = {"branch": "1.17.0", "inlined": "1.17.0", "clip": "", "expand": "", "layer": "1.30.0", "shape": ""}
 _REASONS = {
     "branch": "the optimizer may remove the branch of `If` that contains `{}`",
+    "inlined": "the optimizer may replace `{}` by one of its branches",
     "clip": "the optimizer may remove `{}`, because `Clip` follows",
     "expand": "the optimizer may remove `{}`, because it may not change the shape",
     "layer": "the optimizer may fuse `{}` and its neighbors into `LayerNormalization`",

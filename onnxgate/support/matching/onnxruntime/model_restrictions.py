@@ -1,0 +1,226 @@
+"""Attribute values of classical models (trees, linear models, support vectors) that kernels of ONNX Runtime reject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from onnxgate.support.matching.attribute_values import AttributeValues, LongList, number_of
+from onnxgate.support.matching.onnxruntime.attribute_restrictions import (
+    ML_DOMAIN,
+    POST_TRANSFORMS,
+    ReleaseRestriction,
+    require,
+)
+
+_NODE_LISTS = ("treeids", "nodeids", "featureids", "modes", "truenodeids", "falsenodeids")
+_LEAF_LISTS = ("treeids", "nodeids", "ids")
+_MODES = frozenset(
+    ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER", "LEAF")
+)
+_KERNEL_PARAMETERS = (0, 3)
+_UNKNOWN = -1
+
+
+def _restrict(
+    operator: str,
+    is_met: Callable[[AttributeValues], bool],
+    problem: str,
+    attribute: str,
+    first: str = "",
+    last: str = "",
+) -> ReleaseRestriction:
+    return ReleaseRestriction((operator,), is_met, problem, first, last, attribute, domain=ML_DOMAIN)
+
+
+def _count(values: AttributeValues, name: str) -> int:
+    """Return the number of elements of a list; 0 if it is absent, -1 if it is unknown."""
+    listed = values.get(name, ())
+    return len(listed) if isinstance(listed, tuple) else listed.count if isinstance(listed, LongList) else _UNKNOWN
+
+
+def _differ(values: AttributeValues, prefix: str, suffixes: Sequence[str]) -> bool:
+    """Return whether lists of trees have different lengths. Values may be in a tensor instead of a list."""
+    names = [f"{prefix}_{suffix}" for suffix in suffixes]
+    counts = {_count(values, name) for name in names if f"{name}_as_tensor" not in values}
+    return len(counts - {_UNKNOWN}) > 1
+
+
+def _integers(values: AttributeValues, name: str) -> tuple[int, ...] | None:
+    listed = values.get(name)
+    return tuple(map(int, listed)) if isinstance(listed, tuple) else None
+
+
+def _has_broken_trees(values: AttributeValues, role: str) -> bool:
+    """Return whether nodes of trees occur twice, or refer to nodes that do not exist; False if a list is unknown."""
+    names = ("nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids")
+    lists = [_integers(values, name) for name in (*names, f"{role}_treeids", f"{role}_nodeids")]
+    trees, nodes, true_nodes, false_nodes, leaf_trees, leaf_nodes = (it or () for it in lists)
+    modes = values.get("nodes_modes")
+    if None in lists or not isinstance(modes, tuple) or len({*map(len, (trees, nodes, true_nodes, false_nodes))}) > 1:
+        return False
+    known = set(zip(trees, nodes, strict=True))
+    branches = [index for index, mode in enumerate(modes[: len(trees)]) if mode != "LEAF"]
+    needed = {(trees[index], ids[index]) for ids in (true_nodes, false_nodes) for index in branches}
+    needed.update(zip(leaf_trees, leaf_nodes, strict=False))
+    return len(known) < len(trees) or not needed <= known
+
+
+def _has_other_modes(values: AttributeValues) -> bool:
+    modes = values.get("nodes_modes")
+    return isinstance(modes, tuple) and not _MODES.issuperset(modes)
+
+
+def _has_targets_out_of_range(values: AttributeValues) -> bool:
+    targets = _integers(values, "target_ids") or ()
+    count = number_of(values, "n_targets", 0)
+    return any(not 0 <= target < count for target in targets)
+
+
+def _has_negatives(values: AttributeValues, name: str) -> bool:
+    return min(_integers(values, name) or (0,)) < 0
+
+
+def _lacks(values: AttributeValues, name: str) -> bool:
+    return name not in values
+
+
+_COMPARED = (
+    ("TreeEnsembleRegressor", "target", "", ""),
+    ("TreeEnsembleClassifier", "class", "", "1.20.1"),
+    ("TreeEnsembleClassifier", "class", "1.25.0", ""),
+)
+"""Operators that compare the lengths of their lists, with the prefix of those of leaves, and the releases that do."""
+MODEL_RESTRICTIONS = (
+    *(
+        _restrict(
+            operator,
+            partial(_differ, prefix="nodes", suffixes=(*_NODE_LISTS, "values")),
+            "the lists `nodes_*` must have the same length",
+            "nodes_treeids",
+            first,
+            last,
+        )
+        for operator, _, first, last in _COMPARED
+    ),
+    *(
+        _restrict(
+            operator,
+            partial(_differ, prefix=role, suffixes=_LEAF_LISTS),
+            f"the lists `{role}_*` must have the same length",
+            f"{role}_ids",
+            first,
+            last,
+        )
+        for operator, role, first, last in _COMPARED
+    ),
+    *(
+        _restrict(
+            operator,
+            lambda values, role=role: (
+                _count(values, f"{role}_weights") > 0  # type: ignore[misc]
+                and _differ(values, role, ("ids", "weights"))
+            ),
+            f"the lists `{role}_*` must have the same length",
+            f"{role}_weights",
+            first,
+        )
+        for operator, role, first in (
+            ("TreeEnsembleRegressor", "target", "1.20.1"),
+            ("TreeEnsembleClassifier", "class", "1.25.0"),
+        )
+    ),
+    *(
+        _restrict(
+            operator,
+            partial(_has_broken_trees, role=role),
+            "each node of a tree must exist once",
+            "nodes_nodeids",
+        )
+        for operator, role in (("TreeEnsembleRegressor", "target"), ("TreeEnsembleClassifier", "class"))
+    ),
+    _restrict(
+        "TreeEnsembleRegressor",
+        lambda values: number_of(values, "n_targets", 0) <= 0,
+        "`n_targets` must be positive",
+        "n_targets",
+    ),
+    *(
+        _restrict(operator, _has_other_modes, "`nodes_modes` must contain known comparisons", "nodes_modes", "1.23.0")
+        for operator in ("TreeEnsembleRegressor", "TreeEnsembleClassifier")
+    ),
+    _restrict(
+        "TreeEnsembleRegressor",
+        _has_targets_out_of_range,
+        "`target_ids` must be less than `n_targets` and not negative",
+        "target_ids",
+        "1.26.0",
+    ),
+    _restrict(
+        "TreeEnsembleClassifier",
+        partial(_has_negatives, name="class_ids"),
+        "`class_ids` must not be negative",
+        "class_ids",
+        "1.26.0",
+    ),
+    require(
+        ("TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier"),
+        "post_transform",
+        POST_TRANSFORMS,
+        first="1.23.0",
+        domain=ML_DOMAIN,
+    ),
+    require(("SVMClassifier",), "kernel_type", ("LINEAR", "POLY", "RBF", "SIGMOID"), first="1.23.0", domain=ML_DOMAIN),
+    *(
+        _restrict(operator, partial(_lacks, name=name), f"`{name}` is required", name)
+        for operator, name in (
+            ("SVMClassifier", "coefficients"),
+            ("SVMClassifier", "rho"),
+            ("SVMRegressor", "coefficients"),
+            ("SVMRegressor", "rho"),
+            ("LinearRegressor", "coefficients"),
+        )
+    ),
+    *(
+        _restrict(
+            operator,
+            lambda values: _count(values, "kernel_params") not in (*_KERNEL_PARAMETERS, _UNKNOWN),
+            "`kernel_params` must have 3 values",
+            "kernel_params",
+            "1.26.0",
+        )
+        for operator in ("SVMClassifier", "SVMRegressor")
+    ),
+    _restrict(
+        "SVMClassifier",
+        partial(_has_negatives, name="vectors_per_class"),
+        "`vectors_per_class` must not be negative",
+        "vectors_per_class",
+        "1.26.0",
+    ),
+    _restrict(
+        "LinearClassifier",
+        lambda values: _count(values, "intercepts") == 0,
+        "`intercepts` is required",
+        "intercepts",
+        "1.26.0",
+    ),
+    _restrict(
+        "LinearRegressor",
+        lambda values: number_of(values, "targets", 1) <= 0,
+        "`targets` must be positive",
+        "targets",
+        "1.26.0",
+    ),
+    _restrict(
+        "ZipMap",
+        lambda values: (_count(values, "classlabels_int64s") > 0) == (_count(values, "classlabels_strings") > 0),
+        "either `classlabels_int64s` or `classlabels_strings` is required",
+        "classlabels_int64s",
+    ),
+)
+"""Attribute values that kernels of classical models reject.
+
+Source: 158 models of these operators with lists that are too short, too long, absent or wrong, loaded on 31 releases
+from 1.16.0 to 1.32.0. 1.21.0 to 1.24.4 crash on some of those of TreeEnsembleClassifier, and load others.
+"""

@@ -1,0 +1,138 @@
+"""Attribute values of classical models that releases of ONNX Runtime refuse, and other newly found restrictions."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import helper
+
+from onnxgate.model.reading.view import ModelView
+from onnxgate.support.limits import get_limits
+from onnxgate.support.matching.kernels import predict
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.operators import get_implementation
+from tests.support.matching.test_kernels import prediction
+
+REGRESSOR: dict[str, object] = {
+    "n_targets": 1,
+    "nodes_treeids": [0, 0, 0],
+    "nodes_nodeids": [0, 1, 2],
+    "nodes_featureids": [1, 0, 0],
+    "nodes_values": [0.5, 0.0, 0.0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+    "nodes_truenodeids": [1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 0],
+    "target_treeids": [0, 0],
+    "target_nodeids": [1, 2],
+    "target_ids": [0, 0],
+    "target_weights": [1.0, 2.0],
+}
+
+
+def verdict(operator: str, attributes: dict[str, object], release: str) -> str:
+    """Return the predicted verdict for a model with one node of `ai.onnx.ml`."""
+    node = helper.make_node(operator, ["x"], ["y"], domain="ai.onnx.ml", **attributes)
+    values = [onnx.ValueInfoProto(name="y")]
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", 1, ["N", 2])], values)
+    opsets = [helper.make_opsetid("", 15), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    limits = get_limits(release)
+    assert limits is not None
+    return predict(infer_model_types(ModelView(model)), get_implementation(release), limits).verdict
+
+
+@pytest.mark.parametrize(
+    ("changed", "first"),
+    [
+        ({"nodes_treeids": [0, 0]}, "1.16.0"),
+        ({"nodes_values": [0.5]}, "1.16.0"),
+        ({"target_nodeids": [1]}, "1.16.0"),
+        ({"n_targets": 0}, "1.16.0"),
+        ({"nodes_truenodeids": [5, 0, 0]}, "1.16.0"),
+        ({"nodes_nodeids": [0, 1, 1]}, "1.16.0"),
+        ({"target_treeids": [0, 5]}, "1.16.0"),
+        ({"target_weights": [1.0, 2.0, 3.0]}, "1.20.1"),
+        ({"nodes_modes": ["BRANCH", "LEAF", "LEAF"]}, "1.23.0"),
+        ({"target_ids": [0, -1]}, "1.26.0"),
+        ({"target_ids": [0, 1]}, "1.26.0"),
+    ],
+)
+def test_trees(changed: dict[str, object], first: str) -> None:
+    """Lists of trees must fit each other; newer releases check more of them."""
+    releases = ["1.16.3", "1.20.1", "1.23.2", "1.26.0", "1.31.1"]
+    expected = [
+        "refused" if tuple(map(int, it.split("."))) >= tuple(map(int, first.split("."))) else "loads" for it in releases
+    ]
+
+    assert expected == [verdict("TreeEnsembleRegressor", REGRESSOR | changed, release) for release in releases]
+
+
+def test_valid_trees() -> None:
+    """A valid tree loads everywhere."""
+    assert ["loads"] * 2 == [verdict("TreeEnsembleRegressor", REGRESSOR, release) for release in ("1.16.3", "1.32.0")]
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "expected"),
+    [
+        ("ZipMap", {"classlabels_int64s": [0, 1], "classlabels_strings": ["a", "b"]}, ["refused", "refused"]),
+        ("SVMRegressor", {"rho": [0.1]}, ["refused", "refused"]),
+        ("LinearRegressor", {"coefficients": [1.0, 1.0], "targets": 0}, ["loads", "refused"]),
+        ("LinearRegressor", {"coefficients": [1.0, 1.0]}, ["loads", "loads"]),
+    ],
+)
+def test_other_models(operator: str, attributes: dict[str, object], expected: list[str]) -> None:
+    """Kernels require attributes that the schema does not."""
+    assert expected == [verdict(operator, attributes, release) for release in ("1.16.3", "1.31.1")]
+
+
+@pytest.mark.parametrize(
+    ("opset", "body", "expected"),
+    [
+        (13, "(float x, float w) => (float y) { y = Conv <dilations = [0, 1]> (x, w) }", ["loads", "refused"]),
+        (13, "(float x, int64[3] n) => (float y) { y = ReverseSequence <time_axis = 2> (x, n) }", ["refused"] * 2),
+        (13, "(float x, int64[3] n) => (float y) { y = ReverseSequence (x, n) }", ["loads"] * 2),
+        (9, "(float x) => (float y) { y = Slice <starts = [0, 1], ends = [1]> (x) }", ["refused"] * 2),
+        (9, "(int64[2] x) => (float y) { y = ConstantOfShape <value = float[2] {1, 2}> (x) }", ["refused"] * 2),
+        (9, "(int64[2] x) => (float y) { y = ConstantOfShape <value = float[1] {1}> (x) }", ["loads"] * 2),
+        (
+            13,
+            "(float[2] x) => (float[2] y) { k = foo.Constant <value = float[2] {1, 2}> () y = Add (x, k) }",
+            ["loads"] * 2,
+        ),
+        (
+            14,
+            "(float[1, 1, 1] x, float[1, 1, 1] w, float[1, 1, 1] r) => (float y) "
+            '{ y = RNN <hidden_size = 1, activations = ["Tanh", "q"]> (x, w, r) }',
+            ["loads"] * 2,
+        ),
+    ],
+)
+def test_other_restrictions(opset: int, body: str, expected: list[str]) -> None:
+    """Each case was observed on 31 releases from 1.16.0 to 1.32.0."""
+    text = f'<ir_version: 8, opset_import: ["" : {opset}, "foo" : 1]> g {body}'
+
+    assert expected == [prediction(text, release).verdict for release in ("1.16.3", "1.31.1")]
+
+
+def test_branch_without_kernel_for_its_type() -> None:
+    """An If of a type without kernel may load if its condition is constant, because a branch replaces it."""
+    names = ("then_branch", "else_branch")
+    branches = [f"{name} = t () => (int4[2] {name}_) {{ {name}_ = QuantizeLinear (x, s, z) }}" for name in names]
+    node = f"{{ y = If (c) <{', '.join(branches)}> }}"
+    heads = (
+        "(float[2] x, float s, int4 z) => (int4[2] y) <bool c = {1}>",
+        "(float[2] x, float s, int4 z, bool c) => (int4[2] y)",
+    )
+    texts = [f'<ir_version: 10, opset_import: ["" : 21]> g {head} {node}' for head in heads]
+
+    assert ["unknown", "refused"] == [prediction(text, "1.31.1").verdict for text in texts]
+
+
+def test_mode_of_an_output_that_is_omitted() -> None:
+    """Attention reads the mode of its fourth output only if it returns it."""
+    head = '<ir_version: 10, opset_import: ["" : 23]> g (float[1, 2, 4, 8] q) => (float[1, 2, 4, 8] y)'
+    node = "Attention <qk_matmul_output_mode = 4> (q, q, q)"
+    actual = [prediction(f"{head} {{ {outputs} = {node} }}", "1.31.1").verdict for outputs in ("y", "y, k, v, m")]
+
+    assert actual == ["loads", "refused"]
