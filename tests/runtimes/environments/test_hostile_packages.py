@@ -7,17 +7,22 @@ import socket
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.jobs import Completed, Probe
 from onnxgate.project.config.schema import Target
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.user_environment import find_user_build
+from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker import linux_sandbox
+from onnxgate.runtimes.worker_spec import WorkerSpec
+from tests.runtimes.conftest import Locked
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or not linux_sandbox.landlock_version(), reason="needs Landlock"
@@ -172,4 +177,23 @@ def test_user_environment(tmp_path: Path, attacker: Attacker) -> None:
         find_user_build(tmp_path, Target(runtime="onnxruntime>=1", python=".venv"))
 
     assert caught.value.message == f"onnxruntime in `.venv` does not work: {REFUSED}"
+    assert attacker.gains() == []
+
+
+@pytest.mark.index
+def test_dependency_of_a_working_engine(
+    tmp_path: Path, attacker: Attacker, locked: Callable[[str], Locked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package next to a real engine gets nothing when its environment is created and its worker starts."""
+    runtime, packages = locked("1.31.1")
+    files = {name: text for name, text in attacker.files.items() if name.startswith("attack.")}
+    hostile = replace(build_wheel(tmp_path / "wheels", "hostile", files), python=runtime.python)
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "wheels"))
+    runtime = replace(runtime, packages=(*runtime.packages, "hostile==1.0"))
+    with WorkerPool(Environments(tmp_path / "cache", offline=False), 1) as pool:
+        probe = pool.submit(WorkerSpec.of_runtime(runtime, (*packages, hostile)), Probe(packages=("hostile",)))
+        observation = probe.result(200)
+
+    assert isinstance(observation, Completed), observation
+    assert "'hostile': '1.0'" in repr(observation.result)
     assert attacker.gains() == []
