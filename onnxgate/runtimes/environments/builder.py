@@ -266,7 +266,7 @@ _OFFLINE_HINT = "to download the packages, run the command once without `--offli
 _NETWORK_HINT = "check the network connection, or set `UV_DEFAULT_INDEX` to your package index"
 _INSTALL_HINT = "check that the package index still contains the locked releases"
 _INSTALL_COMMAND = (
-    *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
+    *("pip", "install", "--quiet", "--no-deps", "--require-hashes", "--no-compile-bytecode"),
     *("--only-binary", ":all:", "--requirement", "-"),
 )
 

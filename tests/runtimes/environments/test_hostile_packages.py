@@ -137,11 +137,17 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: dict[str, s
     return caught.value.message
 
 
-@pytest.mark.parametrize("variable", ["", "UV_COMPILE_BYTECODE"])
-def test_health_check(tmp_path: Path, attacker: Attacker, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    """Neither a `.pth` file nor the import of the engine gets the network, the user's files or variables."""
-    if variable:
-        monkeypatch.setenv(variable, "1")
+@pytest.mark.parametrize("compiled", ["", "variable", "settings"])
+def test_health_check(tmp_path: Path, attacker: Attacker, monkeypatch: pytest.MonkeyPatch, compiled: str) -> None:
+    """Neither a `.pth` file nor the import of the engine gets the network, the user's files or variables.
+
+    If uv is set to compile packages, it would start the interpreter of the environment, which runs `.pth` files.
+    """
+    if compiled == "variable":
+        monkeypatch.setenv("UV_COMPILE_BYTECODE", "1")
+    elif compiled == "settings":
+        (tmp_path / "uv.toml").write_text("pip = { compile-bytecode = true }", encoding="utf-8")
+        monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "uv.toml"))
     problem = prepare(tmp_path, monkeypatch, attacker.files)
 
     assert problem == f"`onnxruntime 1.0` does not work on this machine: {REFUSED}"
