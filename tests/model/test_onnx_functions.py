@@ -215,3 +215,74 @@ def _has_ended(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0] == "Z"
     except OSError:
         return True
+
+
+WATCHED = """
+    import importlib, os, sys
+    from pathlib import Path
+
+    log, main = Path(sys.argv[1]), os.getpid()
+
+    def watch(module, name):
+        real = getattr(module, name)
+        def run(*arguments, **options):
+            if os.getpid() == main:
+                log.write_text(name)
+            return real(*arguments, **options)
+        setattr(module, name, run)
+
+    for module, names in {
+        "checker": ["check_model", "check_model_path", "check_node"],
+        "shape_inference": ["infer_shapes", "infer_function_output_types"],
+        "inliner": ["inline_local_functions", "inline_selected_functions", "inline_selected_functions2"],
+        "version_converter": ["convert_version"],
+    }.items():
+        native = importlib.import_module(f"onnx.onnx_cpp2py_export.{module}")
+        for name in names:
+            if hasattr(native, name):
+                watch(native, name)
+"""
+CONVERTED = """
+    <ir_version: 8, opset_import: ["" : 19, "local" : 1]> g (float[2] x, bool c) => (float[m] y)
+    {
+        s = Shape (x)
+        a = local.twice (x)
+        y = If (c) <
+            then_branch = t () => (float[m] p) { p = Relu (a) }, else_branch = e () => (float[m] q) { q = Abs (a) }
+        >
+    }
+    <domain: "local", opset_import: ["" : 19]> twice (i) => (o) { o = Add (i, i) }
+"""
+PARTS = {
+    "api": "from onnxgate import api; assert api.predict(sys.argv[2], 'onnxruntime==1.22.1')[0].verdict == 'loads'",
+    "fix": """
+        from onnxgate.commands.fix.definition import FixRequest, VersionLimits
+        from onnxgate.commands.fix.versions import OPSET
+        from onnxgate.model.reading.structure import read_structure
+        path = Path(sys.argv[2])
+        proto = read_structure(path)
+        proto.ClearField("functions")
+        OPSET.propose(FixRequest(path, proto, VersionLimits(opset=18, pinned=True), path.parent, path.parent))
+    """,
+    "inputs": """
+        from onnxgate.inputs.branches import BranchGraph
+        from onnxgate.inputs.dataflow import DataflowGraph
+        from onnxgate.model.reading.structure import read_view
+        graph = DataflowGraph(read_view(Path(sys.argv[2])))
+        assert not graph.model.functions
+        assert BranchGraph(graph.model).infer_shapes({"x": (2,)})["y"] == (2,)
+    """,
+    "noticed": "import onnx.checker; onnx.checker.check_model(Path(sys.argv[2]).read_bytes())",
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_process_of_the_gate_runs_no_native_code(tmp_path: Path, part: str) -> None:
+    """Predictions of the API, fixes and the generation of inputs leave the C++ code of onnx to a child process."""
+    model, log = tmp_path / "m.onnx", tmp_path / "called"
+    onnx.save(onnx.parser.parse_model(CONVERTED), model)
+    command = [sys.executable, "-c", textwrap.dedent(WATCHED) + textwrap.dedent(PARTS[part]), str(log), str(model)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, env=environment, check=True, cwd=tmp_path, timeout=60)
+
+    assert log.exists() == (part == "noticed")
