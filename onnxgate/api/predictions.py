@@ -62,8 +62,8 @@ def predict(model: str | os.PathLike[str] | ModelProto, requirement: str = "onnx
     releases, as in `onnxruntime>=1.18`; by default, these are all known releases.
 
     A file that is not a model is refused. If a file cannot be read, for example because Git LFS did not fetch it, the
-    verdicts are `unknown`. The model is read in this process, whose memory a hostile file may corrupt; `onnxgate
-    matrix` reads models in a child process.
+    verdicts are `unknown`. The model is read in this process; only C++ code of onnx runs in a child process, which is
+    started once. `onnxgate matrix` also reads models in a child process, with limits of time and memory.
 
     Raises:
         ArgumentError: the requirement is invalid, no known release matches it, or the `ModelProto` has external data or

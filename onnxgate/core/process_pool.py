@@ -60,6 +60,26 @@ class CallFailure(msgspec.Struct, frozen=True):
     words: str  # "SIGSEGV", "300 s", or the exception
 
 
+class FailedCallError(Exception):
+    """A call in a child process failed. A caller that cannot continue without it leaves its model undecided."""
+
+    def __init__(self, failure: CallFailure) -> None:
+        super().__init__(describe_failure(failure, "a function of onnx")[0])
+        self.failure = failure
+
+
+_current_limits: CallLimits | None = None
+
+
+def find_call_limits() -> CallLimits | None:
+    """Return the limits of the call that this child process of a pool runs; None in any other process.
+
+    A call without limits of time and memory does not count.
+    """
+    limits = _current_limits
+    return limits if limits is not None and limits.time_s and limits.memory_bytes else None
+
+
 def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
     """Return the reason why a model could not be read, and a hint. `doing` is a phrase such as "reading it"."""
     report = "report this problem in the onnxgate issue tracker, and attach the model if possible"
@@ -89,7 +109,8 @@ class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
 class ProcessPool:
     """A pool of up to `count` child processes, which are started on demand and end when the `with` block ends.
 
-    If `count` is 0, calls run in this process. Each child first calls `prepare`, a module-level function.
+    If `count` is 0, calls run in this process, except for onnx's C++ code; see `model/onnx_functions`. Each child first
+    calls `prepare`, a module-level function.
     """
 
     def __init__(self, count: int, prepare: Callable[[], None] | None = None) -> None:
@@ -105,10 +126,16 @@ class ProcessPool:
             child.end()
         self._children.clear()
 
+    def kill(self) -> None:
+        """Kill the child processes from another thread than the one that waits for their answers."""
+        for child in tuple(self._children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGTERM if _IS_WINDOWS else signal.SIGKILL)
+
     def run(self, calls: Sequence[Call[Any, Answer]], *, at_once: int = 0) -> list[Answer | CallFailure]:
         """Return the result or failure of each call, in order of the calls. At most `at_once` children are used."""
         if not self._count:
-            return [call.function(call.argument) for call in calls]
+            return [_call_here(call) for call in calls]
         most = min(self._count, at_once or self._count)
         queue = _CallQueue(deque(enumerate(calls)), [None] * len(calls))
         busy: list[_PoolProcess] = []
@@ -130,6 +157,14 @@ class ProcessPool:
             self.__exit__()  # the children still run calls whose answers are no longer needed
             raise
         return queue.results
+
+
+def _call_here(call: Call[Any, Answer]) -> Answer | CallFailure:
+    try:
+        result: Answer = call.function(call.argument)
+    except FailedCallError as error:
+        return error.failure
+    return result
 
 
 class _CallQueue(msgspec.Struct):
@@ -315,15 +350,21 @@ def _serve_calls(their_calls: int, their_answers: int) -> None:
 
 
 def _execute_call(function: Callable[[Any], object], argument: object, bounds: CallLimits) -> tuple[bytes, bytes]:
+    global _current_limits
     with _limit_call(bounds):
+        _current_limits = bounds
         try:
             result = function(argument)
             return _encode_result(result)
+        except FailedCallError as error:
+            failure = error.failure
         except MemoryError:
             failure = CallFailure("memory", f"{bounds.memory_bytes // 2**20} MiB")
         except Exception as error:  # noqa: BLE001 - reported as the failure of this call
             failure = CallFailure("raised", f"{type(error).__name__}: {error}")
-    return _FAILURE, json.dumps([failure.how, failure.words]).encode()
+        finally:
+            _current_limits = None
+    return _FAILURE, json.dumps({"how": failure.how, "words": failure.words}).encode()
 
 
 def _encode_result(result: object) -> tuple[bytes, bytes]:
@@ -349,8 +390,7 @@ def _read_answer(pipe: IO[bytes], answer: Any) -> Any:
         return msgspec.msgpack.decode(data, type=answer)
     if kind == _ESCAPED_RESULT:
         return msgspec.convert(json.loads(data), type=answer)
-    how, words = msgspec.convert(json.loads(data), type=tuple[Literal["memory", "raised"], str])
-    return CallFailure(how, words)
+    return msgspec.convert(json.loads(data), type=CallFailure)
 
 
 @contextlib.contextmanager

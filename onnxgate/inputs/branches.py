@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper, shape_inference
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from onnxgate.core.process_pool import FailedCallError
 from onnxgate.inputs.scopes import Scope, create_scope, get_output_name, get_scope_key, list_scopes, resolve
 from onnxgate.model.facts import DEFAULT_DOMAIN, count_tensor_elements
+from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.view import ModelView, NodeView
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ EVALUATED_OPERATORS = frozenset(
         *("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"),
     )
 )
-"""Operators with exact results whose output is not larger than their inputs, so that they are evaluated here."""
+"""Operators with exact results, which are evaluated here. Except for those in `_count_created`, their outputs have at
+most as many elements as the product of the sizes of their inputs."""
 FOLDED_OPERATORS = frozenset(("Pad", "Reshape", "Slice", "Expand", "Tile", "Unsqueeze", "Squeeze", "Resize", "Split"))
 """Operators whose output shape depends on constants, which exporters often compute from other constants."""
 BRANCH_FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -308,10 +311,8 @@ class Evaluation:
         if any(value is None for name, value in zip(node.inputs, inputs, strict=True) if name):
             return None
         is_shape = node.operator[1] in ("Shape", "Size")
-        if (
-            not is_shape
-            and math.prod(value.size or 1 for value in inputs if value is not None) > MAX_EVALUATED_ELEMENTS
-        ):
+        product = math.prod(value.size or 1 for value in inputs if value is not None)
+        if not is_shape and max(product, _count_created(node, inputs)) > MAX_EVALUATED_ELEMENTS:
             return None
         try:
             with np.errstate(all="ignore"):
@@ -329,6 +330,15 @@ class Evaluation:
         if found is not None and name in found.tensors:
             return tuple(found.tensors[name].dims)
         return self._branches.infer_shapes(self._input_shapes).get(name)
+
+
+def _count_created(node: NodeView, inputs: Sequence[Array | None]) -> int:
+    """Return the number of elements or outputs that a node creates by the value of an input or attribute."""
+    if node.operator[1] == "ConstantOfShape" and inputs and inputs[0] is not None:
+        return math.prod(int(size) for size in inputs[0].flat if size > 0)
+    if node.operator[1] == "Split":
+        return max((attribute.i for attribute in node.attributes if attribute.name == "num_outputs"), default=0)
+    return 0
 
 
 def _attribute(conditional: Conditional, truth: ThenBranch) -> str:
@@ -363,8 +373,8 @@ def _infer_shapes(proto: ModelProto, shapes: Mapping[str, Shape]) -> Mapping[str
             for size in shapes[value.name]:
                 dims.dim.add(dim_value=size)
     try:
-        inferred = shape_inference.infer_shapes(copy, data_prop=True)
-    except Exception:  # noqa: BLE001 - an invalid model; its shapes are unknown
+        inferred = infer_shapes(copy, data_prop=True)
+    except (OnnxError, FailedCallError):  # an invalid model; its shapes are unknown
         return {}
     found: dict[str, set[Shape]] = {}
     for graph in ModelView(inferred).graphs:

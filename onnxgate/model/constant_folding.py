@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
+from onnxgate.model.onnx_functions import OnnxError, infer_shapes, inline_operators
 from onnxgate.model.reading.tensor_data import MAX_SMALL_ELEMENTS, read_small_values
 from onnxgate.model.reading.view import ModelView, iter_node_subgraphs
 
@@ -87,14 +88,13 @@ def infer_folded_shapes(model: ModelProto) -> None:
     """Infer the shapes of a model strictly, with folded constants and without its declared output shapes.
 
     Raises:
-        Exception: an error of onnx about shapes that contradict each other.
+        OnnxError: shapes contradict each other.
+        FailedCallError: a call of onnx failed.
     """
-    from onnx import shape_inference
-
     copy = _inline_functions(_without_declared_shapes(model))
     constants: dict[str, FoldedValue] = {}
     for _ in range(_MAX_ROUNDS):
-        inferred = shape_inference.infer_shapes(copy, check_type=True, strict_mode=True)
+        inferred = infer_shapes(copy, check_type=True, strict_mode=True)
         if not _fold(copy.graph, _list_shapes(inferred.graph, _list_measured(copy.graph)), constants):
             return
 
@@ -124,14 +124,12 @@ def _clear_declared_shapes(graph: GraphProto) -> None:
 
 def _inline_functions(model: ModelProto) -> ModelProto:
     """Replace operators that runtimes replace by their function bodies; older versions of onnx cannot do this."""
-    from onnx import inliner
-
     used = sorted({node.op_type for node in model.graph.node if not node.domain} & INLINED_OPERATORS)
     if not used:
         return model
     try:
-        return inliner.inline_selected_functions(model, [("", name) for name in used], inline_schema_functions=True)
-    except (TypeError, RuntimeError, ValueError, IndexError):  # `inline_schema_functions` is new in onnx 1.20
+        return inline_operators(model, used)
+    except OnnxError:  # older releases of onnx cannot inline operators
         return model
 
 

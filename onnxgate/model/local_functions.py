@@ -7,6 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from onnxgate.core.process_pool import FailedCallError
+from onnxgate.model import onnx_functions
+from onnxgate.model.onnx_functions import OnnxError
 from onnxgate.model.reading.view import GraphView, ModelView, OperatorKey
 from onnxgate.model.subgraphs.reduced_models import function_key
 
@@ -82,11 +85,9 @@ def inline_local_functions(model: ModelView) -> ModelView:
     """Return a model without local functions; the model itself if it has none or if their calls are not followed."""
     if not model.functions or explain_unfollowed_calls(model):
         return model
-    from onnx import checker, inliner
-
     try:
-        return ModelView(inliner.inline_local_functions(model.proto))
-    except (checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
+        return ModelView(onnx_functions.inline_local_functions(model.proto))
+    except (OnnxError, FailedCallError):  # an invalid call
         return model
 
 

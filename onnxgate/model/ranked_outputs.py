@@ -10,9 +10,11 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onnx import ModelProto, TensorProto, checker, numpy_helper, shape_inference
+from onnx import ModelProto, TensorProto, numpy_helper
 
+from onnxgate.core.process_pool import FailedCallError
 from onnxgate.model.local_functions import inline_local_functions
+from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.omitted_data import find_omitted_data
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView
 
@@ -236,9 +238,8 @@ _AXIS_MOVES: dict[str, Callable[[_SelectionFlow, NodeView, _Selection], _Selecti
 
 def _infer_shapes(proto: ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the shape of each value whose rank is known; unknown sizes are 0."""
-    faults = (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, IndexError)
-    with contextlib.suppress(*faults):
-        proto = shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
+    with contextlib.suppress(OnnxError, FailedCallError):
+        proto = infer_shapes(proto, data_prop=True)
     graph = proto.graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.value_info, *graph.output, *graph.input):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from onnxgate.model import onnx_functions
 from onnxgate.model.constant_folding import can_fold, folds_nodes, infer_folded_shapes
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, element_name
 from onnxgate.model.inner_scopes import find_inner_faults
@@ -20,6 +21,7 @@ from onnxgate.model.local_functions import (
     list_called_functions,
     measure_calls,
 )
+from onnxgate.model.onnx_functions import OnnxError
 from onnxgate.model.reading.omitted_texts import find_home_paths
 from onnxgate.model.reading.view import GraphView, ModelView
 from onnxgate.model.subgraphs.reduced_models import (
@@ -300,17 +302,13 @@ def _run_checker(view: ModelView, copy: ModelProto) -> tuple[ModelFault | None, 
 
     Missing shapes are added only for the checker, and sparse weights are replaced only for shape inference.
     """
-    from onnx import checker, shape_inference
-
     content = copy.SerializeToString()
     complete, dense = add_missing_shapes(copy), replace_sparse_weights(copy)
     fault, inferred = None, None
-    errors = (
-        *(checker.ValidationError, shape_inference.InferenceError, RuntimeError, ValueError, IndexError, OverflowError),
-    )
+    errors = (OnnxError, RuntimeError, ValueError, IndexError, OverflowError)
     try:
-        checker.check_model(content if complete is copy else complete.SerializeToString())
-        inferred = shape_inference.infer_shapes(
+        onnx_functions.check_model(content if complete is copy else complete.SerializeToString())
+        inferred = onnx_functions.infer_shapes(
             content if dense is copy else dense.SerializeToString(), check_type=True, strict_mode=True
         )
     except errors as error:

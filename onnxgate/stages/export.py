@@ -27,6 +27,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.core.machine_faults import MachineFault, find_fault_in_failure
+from onnxgate.core.process_pool import FailedCallError, describe_failure
 from onnxgate.evidence.export import (
     CommittedComparison,
     ExportFailure,
@@ -170,7 +171,11 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
     if not fault:
         comparison = _compare_with_committed(plan, fresh, reading)
         if isinstance(comparison, CommittedComparison) and comparison.differences:
-            fault = _find_checker_fault(reading, fresh)  # an equal file is checked by the file stage
+            try:
+                fault = _find_checker_fault(reading, fresh)  # an equal file is checked by the file stage
+            except FailedCallError as error:
+                why = describe_failure(error.failure, "checking the exported file")
+                comparison = IncompleteCheck(Stage.EXPORT, model.path, "", *why)
     if fault:
         end = ExportFailure(failure=Failure(type="invalid model", text=f"the export wrote {fault}"))
         return _create_failed(project, plan, end, opsets, SourceBehaviour(exporter=result.details.exporter))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.findings import Place
+from onnxgate.core.process_pool import FailedCallError
 from onnxgate.diagnostics import classification
 from onnxgate.evidence.runtime import Attempt, WrongConstant
 from onnxgate.model.reading.view import ModelView
@@ -35,7 +36,10 @@ def add_wrong_constants(
     running = {text: found for text in texts if (found := classification.find_running_node(text)) is not None}
     if not running and not any(map(_ends_at_division, every)):
         return dict(attempts)
-    typed = infer_model_types(model)
+    try:
+        typed = infer_model_types(model)
+    except FailedCallError:  # the runs have failed in any case; only an explanation is missing
+        return dict(attempts)
     traits = [node.operation.traits for node in typed.kinds]
     if not any(it.constant_fault or it.divisor == "zero" for it in traits):
         return dict(attempts)

@@ -19,8 +19,8 @@ INTRODUCTION = """\
 The module `onnxgate.api` answers from Python what `onnxgate check`, `matrix` and `support` answer in a terminal.
 [Use onnxgate from Python](../guides/python.md) shows examples.
 
-The functions print nothing, start no process and do not use the config or the cache. Importing the module loads neither
-`onnx` nor NumPy. All names on this page are [stable](../stability.md)."""
+The functions print nothing and do not use the config or the cache. C++ code of onnx runs in a child process. Importing
+the module loads neither `onnx` nor NumPy. All names on this page are [stable](../stability.md)."""
 FIXTURE = "assert_supported"
 
 

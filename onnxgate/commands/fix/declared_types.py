@@ -12,7 +12,10 @@ from onnxgate.commands.fix.model_file import (
     Part,
     rewrite_fields,
 )
+from onnxgate.core.process_pool import FailedCallError
+from onnxgate.core.text import truncate
 from onnxgate.model.facts import Dim, ValueInfo
+from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.fact_extraction import read_value_infos
 from onnxgate.model.subgraphs.reduced_models import copy_for_checker, kind_without_shape
 
@@ -103,12 +106,16 @@ def _infer_output_shapes(request: FixRequest) -> tuple[dict[str, ValueInfo], str
     del proto.graph.value_info[:]
     for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
-    source, output = request.scratch / "undeclared.onnx", request.scratch / "inferred.onnx"
-    source.write_bytes(proto.SerializeToString())
-    if error := request.run_onnx(["infer", str(source), str(output)]):
-        return {}, error
-    values = read_value_infos(ModelProto.FromString(output.read_bytes()).graph.output)
-    return {value.name: value for value in values}, ""
+    inferred, error = _infer(proto)
+    return {value.name: value for value in read_value_infos(inferred.graph.output)}, error
+
+
+def _infer(proto: ModelProto) -> tuple[ModelProto, str]:
+    """Return the model with inferred types; an empty model and the error if inference failed."""
+    try:
+        return infer_shapes(proto, check_type=True, strict_mode=True), ""
+    except (OnnxError, FailedCallError) as error:
+        return ModelProto(), truncate(" ".join(str(error).split()))
 
 
 def _correct_shape(declared: ValueInfo, inferred: ValueInfo | None, inputs: Container[Dim]) -> tuple[Dim, ...] | None:
@@ -148,17 +155,13 @@ def _lacks_type(value: ValueInfoProto) -> bool:
 
 def _infer_types(request: FixRequest, untyped: set[str]) -> tuple[dict[str, ValueInfoProto], str]:
     """Return the inferred type of each value, and the error if inference failed."""
-    source, output = request.scratch / "given.onnx", request.scratch / "inferred.onnx"
     proto = copy_for_checker(request.proto, request.path)
     # Inference fails to merge its result with empty entries of inner values.
     for index in reversed(range(len(proto.graph.value_info))):
         if proto.graph.value_info[index].name in untyped:
             del proto.graph.value_info[index]
-    source.write_bytes(proto.SerializeToString())
-    if error := request.run_onnx(["infer", str(source), str(output)]):
-        return {}, error
-    proto = ModelProto.FromString(output.read_bytes())
-    return {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}, ""
+    inferred, error = _infer(proto)
+    return {value.name: value for value in (*inferred.graph.value_info, *inferred.graph.output)}, error
 
 
 MISSING_TYPES = Fix("missing-types", frozenset({"invalid-model"}), _add_missing_types)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +31,6 @@ class FixRequest:
     limits: VersionLimits
     root: Path  # the repository or, if there is none, the current folder; no file outside it is read
     scratch: Path  # an empty folder
-    run_onnx: Callable[[Sequence[str]], str]  # runs `onnx_subprocess.py`; returns "" or the error
 
 
 @dataclass(frozen=True, slots=True)

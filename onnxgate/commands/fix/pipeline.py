@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from onnxgate.commands.fix.verification import ModelPair, Verification, verify_f
 from onnxgate.core.errors import StorageError
 from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import STATIC_STAGES, Stage
-from onnxgate.core.jobs import Command, CommandResult, Completed
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.report import Finding
 from onnxgate.gate import pipeline
@@ -117,7 +115,6 @@ def fix_models(
         yield _ModelFixer(request, fix_options, pool, folder, tuple(fixes), outcome, planned, runs).repair()
 
 
-ONNX_SUBPROCESS = Path(__file__).with_name("onnx_subprocess.py")
 MAX_COPIED_BYTES = 1024**3
 STILL_REFUSED = "the repaired model would still not load on any required release"
 
@@ -201,7 +198,7 @@ class _ModelFixer:
             if not fix.rules & rules:
                 continue
             path = candidate.model.absolute
-            request = FixRequest(path, read_structure(path), limits, root, self._folder(), self._run_onnx)
+            request = FixRequest(path, read_structure(path), limits, root, self._folder())
             match fix.propose(request):
                 case Change() as change if change.unsafe and not self.fix_options.unsafe:
                     withheld.append(change.unsafe)
@@ -243,18 +240,6 @@ class _ModelFixer:
         folder = self.scratch / str(next(self.numbers))
         folder.mkdir()
         return folder
-
-    def _run_onnx(self, arguments: Sequence[str]) -> str:
-        """Run `onnx_subprocess.py` with these arguments. Return the error, or "" if it succeeded."""
-        python = Path(sys.executable)
-        job = Command(argv=(str(python), "-I", "-B", str(ONNX_SUBPROCESS), *arguments), folder=str(self._folder()))
-        match self.pool.submit(WorkerSpec("onnx", interpreter=python), job).result():
-            case Completed(result=CommandResult(status=0)):
-                return ""
-            case Completed(result=CommandResult(status=status, log=log)):
-                return " ".join(log.split())[:300] or f"exit status {status}"
-            case observation:
-                return str(getattr(observation, "reason", "") or "it crashed or timed out")
 
     def _verify(self, candidate: Candidate, result: FixResult) -> FixResult:
         changes = [change for _, change in candidate.changes]

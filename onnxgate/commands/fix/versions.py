@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from onnx import ModelProto, defs
@@ -12,7 +13,10 @@ from onnxgate.commands.fix.definition import Change, Fix, FixRequest, NoFix
 from onnxgate.commands.fix.model_file import (
     rewrite_fields,
 )
-from onnxgate.core.text import join_phrases
+from onnxgate.core.process_pool import FailedCallError
+from onnxgate.core.text import join_phrases, truncate
+from onnxgate.model import onnx_functions
+from onnxgate.model.onnx_functions import OnnxError
 from onnxgate.model.reading.fact_extraction import extract_facts, read_opsets
 from onnxgate.model.reading.file_format import VARINT, UnreadableModel, encode_varint
 from onnxgate.model.reading.structure import read_structure
@@ -31,7 +35,7 @@ Source: onnx 1.23, version_converter/BaseConverter.h and no_previous_version.h.
 
 
 def _convert_opset(request: FixRequest) -> Change | NoFix | None:
-    """Convert the opset of `ai.onnx` with the onnx package, in another process because the converter may crash."""
+    """Convert the opset of `ai.onnx` with the onnx package."""
     target, now = request.limits.opset, read_opsets(request.proto).get("ai.onnx")
     if target is None or now is None or now == target or (now < target and not request.limits.pinned):
         return None
@@ -48,8 +52,12 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
     if reason:
         return NoFix(f"cannot convert to opset {target}: {reason}", hint)
     converted = request.scratch / "converted.onnx"
-    if error := request.run_onnx(["convert", str(request.path), str(converted), str(target)]):
-        operators = _name_unconvertible(request, error, target)
+    content = request.path.read_bytes()
+    try:
+        converted.write_bytes(onnx_functions.convert_version(content, target))
+    except (OnnxError, FailedCallError) as failure:
+        error = truncate(" ".join(str(failure).split()))
+        operators = _name_unconvertible(content, error, target)
         subject = join_phrases([f"`{name}`" for name in operators]) or "this model"
         missing = [f"`{name}`" for name in operators if "." not in name and not defs.has(name, target)]
         hint += f", which has no {join_phrases(missing)}" if missing else ""
@@ -66,11 +74,11 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
     return Change((proto.SerializeToString(),), words, follows=frozenset({"operators-changed", "weights-changed"}))
 
 
-def _name_unconvertible(request: FixRequest, error: str, target: int) -> list[str]:
+def _name_unconvertible(content: bytes, error: str, target: int) -> list[str]:
     """Return the operators that stop the conversion: those that fail alone, or the one that the error names."""
-    output = request.scratch / "unconvertible.txt"
-    blamed = not request.run_onnx(["blame", str(request.path), str(output), str(target)])
-    names = output.read_text(encoding="utf-8").split() if blamed else []
+    names = []
+    with contextlib.suppress(OnnxError, FailedCallError):
+        names = onnx_functions.find_unconvertible_operators(content, target)
     operator = UNCONVERTIBLE_OPERATOR.search(error)
     return names or ([operator[1]] if operator else [])
 

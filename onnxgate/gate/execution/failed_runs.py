@@ -18,6 +18,7 @@ from onnxgate.core.jobs import (
     Optimization,
     TimedOut,
 )
+from onnxgate.core.process_pool import FailedCallError, describe_failure
 from onnxgate.evidence.runtime import IsolatedNode, ModelRuns, has_guessed_sizes, has_guessed_values, is_unusable
 from onnxgate.inputs.cases import NO_COMPLETED_RUN, REAL_INPUTS_HINT, UNTESTED_BRANCH
 from onnxgate.model.subgraphs.reduced_models import extract_node
@@ -63,7 +64,14 @@ class NodeLoader:
         worth = {planned: refusal for planned, refusal in refusing.items() if not refusal.is_hopeless}
         if not worth:
             return examined
-        kinds = collect_node_kinds(model.view)
+        try:
+            kinds = collect_node_kinds(model.view)
+        except FailedCallError as error:
+            reason, hint = describe_failure(error.failure, "inferring the types of its nodes")
+            examined.skipped += [
+                IncompleteCheck(Stage.RUNTIME, model.path, planned.name, reason, hint) for planned in worth
+            ]
+            return examined
         first = {planned: isolated_nodes.select_predicted_kinds(refusal, kinds) for planned, refusal in worth.items()}
         loaded = self._round(worth, first, model, examined.answers)
         rest = {

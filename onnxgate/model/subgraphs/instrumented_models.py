@@ -14,6 +14,8 @@ import onnx
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from onnxgate.core.files import follow_links, link_or_copy, replace_atomically
+from onnxgate.core.process_pool import FailedCallError
+from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.external_data import inspect_data_file, iter_data_locations
 from onnxgate.model.reading.fact_extraction import list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel
@@ -303,9 +305,8 @@ def _create_noise_nodes(name: str, kind: int, seed: int) -> list[NodeProto]:
 
 def _infer_element_types(proto: ModelProto) -> dict[str, int]:
     """Return the element types of the values of a model, as far as they are known."""
-    faults = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError, IndexError)
-    with suppress(*faults):
-        proto = onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False)
+    with suppress(OnnxError, FailedCallError):
+        proto = infer_shapes(proto)
     graph = proto.graph
     return {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output, *graph.input)}
 

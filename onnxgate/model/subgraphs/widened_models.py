@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-import onnx.external_data_helper
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
 from onnxgate.model.facts import required_bytes
+from onnxgate.model.onnx_functions import OnnxError, load_external_data
 from onnxgate.model.reading.external_data import is_external
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def load_with_weights(model: Path, max_bytes: int) -> ModelProto | None:
         tensors = [tensor for tensor in proto.graph.initializer if is_external(tensor)]
         if model.stat().st_size + sum(required_bytes(tensor) or 0 for tensor in tensors) > max_bytes:
             return None
-        onnx.external_data_helper.load_external_data_for_model(proto, str(model.parent))
-    except (onnx.checker.ValidationError, DecodeError) as error:
+        load_external_data(proto, model.parent)
+    except (OnnxError, DecodeError) as error:
         raise ValueError(str(error)) from error
     return proto
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from onnxgate.core.findings import version_sort_key
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, model_domain, parse_type
+from onnxgate.model.onnx_functions import OnnxError, build_function_body
 from onnxgate.support.matching.attribute_values import read_attribute_values
 from onnxgate.support.matching.operations import Operation, TypedNode
 from onnxgate.support.matching.type_inference import infer_node_types, instantiate_function
@@ -188,8 +189,6 @@ def _find_body(
     Source: ONNX Runtime 1.16 to 1.31 uses the body that was written for the newest opset up to the model's opset, and
     prefers context-dependent bodies.
     """
-    from onnx import FunctionProto, TypeProto
-
     versions = schema.function_opset_versions if schema.has_function else ()
     if schema.has_context_dependent_function:
         versions = schema.context_dependent_function_opset_versions
@@ -198,12 +197,11 @@ def _find_body(
         return None
     if not schema.has_context_dependent_function:
         return _plain_body(schema, version), version
-    serialized = [(value_type or TypeProto()).SerializeToString() for value_type in types]
     try:
-        data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), serialized)
-    except (RuntimeError, ValueError, IndexError):  # the node does not meet the requirements of the body's builder
+        body = build_function_body(schema, version, node, types)
+    except OnnxError:  # the node does not meet the requirements of the body's builder
         return None
-    return (FunctionProto.FromString(data), version) if data else None
+    return None if body is None else (body, version)
 
 
 @functools.lru_cache(maxsize=512)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
+from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.tensor_data import read_small_values
 from onnxgate.model.reading.view import NodeView
 from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault
@@ -241,8 +242,6 @@ def _has_unknown_size(tensor_type: TypeProto.Tensor) -> bool:
 
 def _infer_with_squeezes(model: ModelProto, squeezed: Mapping[str, int], *, as_scalars: bool) -> str:
     """Return the error of shape inference if the outputs of Squeeze have rank 0, or an unknown rank; "" if none."""
-    from onnx import shape_inference
-
     copy = type(model)()
     copy.CopyFrom(model)
     nodes = [node for node in copy.graph.node if not squeezed.keys() & set(node.output)]
@@ -257,8 +256,8 @@ def _infer_with_squeezes(model: ModelProto, squeezed: Mapping[str, int], *, as_s
     for output in copy.graph.output:
         output.type.tensor_type.ClearField("shape")
     try:
-        shape_inference.infer_shapes(copy, strict_mode=True)
-    except (shape_inference.InferenceError, RuntimeError, ValueError, IndexError) as error:
+        infer_shapes(copy, strict_mode=True)
+    except OnnxError as error:
         operator = re.search(r"\(op_type:(\w+)", str(error))
         return f"`{operator[1]}` fails" if operator else "shape inference fails"
     return ""

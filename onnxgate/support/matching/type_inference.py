@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from onnxgate.core.process_pool import FailedCallError
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
 from onnxgate.model.local_functions import explain_unfollowed_calls
+from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.omitted_data import find_omitted_list, list_companion_tensors, shorten_companions
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.reduced_models import function_key
@@ -152,15 +154,17 @@ def _infer_graph_nodes(
 
 
 def _infer_shapes(proto: ModelProto) -> ModelProto:
-    from onnx import checker, shape_inference
-
     for complete in (False, True):
         model = _import_used_domains(proto) if complete else proto
         try:
-            return shape_inference.infer_shapes(model, check_type=False, strict_mode=False)
-        except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, IndexError):
+            return infer_shapes(model)
+        except OnnxError:
             continue
         except MemoryError:  # constants that make inference allocate more than is available
+            break
+        except FailedCallError as error:
+            if error.failure.how != "memory":
+                raise
             break
     return proto
 

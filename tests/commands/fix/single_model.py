@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
 
 from onnxgate.commands.fix.definition import Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.model_file import write_parts
-from onnxgate.commands.fix.pipeline import ONNX_SUBPROCESS
 from onnxgate.model.reading.structure import LARGE_BYTES, read_structure
 
 
@@ -27,16 +23,7 @@ def fix_request(
         limits=VersionLimits(**bounds),  # type: ignore[arg-type]
         root=root or path.parent,
         scratch=scratch,
-        run_onnx=run_onnx,
     )
-
-
-def run_onnx(arguments: Sequence[str]) -> str:
-    """Run `onnx_subprocess.py` in another process."""
-    done = subprocess.run(
-        [sys.executable, str(ONNX_SUBPROCESS), *arguments], capture_output=True, text=True, check=False
-    )
-    return "" if done.returncode == 0 else done.stdout.strip() or "it failed"
 
 
 def changed(fix: Fix, question: FixRequest) -> tuple[onnx.ModelProto, Change]:

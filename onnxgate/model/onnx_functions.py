@@ -1,0 +1,303 @@
+"""Functions of onnx that run C++ code on a model. A crash, hang or huge allocation never affects the calling process.
+
+In a call of a process pool that has limits, as in all static analysis, they run directly. In any other process they run
+in a child process, which is started on first use, shared by all threads and replaced after a failure. Nothing else may
+call the C++ code of onnx on a model, except for look-ups in `onnx.defs`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxgate.core.process_pool import Call, CallFailure, CallLimits, FailedCallError, ProcessPool, find_call_limits
+from onnxgate.model.onnx_package import defer_initialization
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+    from onnx.defs import OpSchema
+
+CALL_TIME_S = 60
+BYTES_PER_S = 10 * 2**20
+"""Size of a model in bytes for which the time limit of a call grows by a second, as in `gate/static`."""
+CALL_MEMORY_BYTES = 4 * 2**30
+"""Memory limit of the child process in bytes, in addition to four times the size of the model, as in `gate/static`."""
+
+
+class OnnxError(Exception):
+    """An error that onnx reports about a model."""
+
+
+def check_model(model: bytes) -> None:
+    """Run `onnx.checker` on a serialized model.
+
+    Raises:
+        OnnxError: the model is invalid.
+        FailedCallError: the child process crashed or exceeded a limit.
+    """
+    _run("check", model)
+
+
+def infer_shapes(
+    model: ModelProto | bytes, *, check_type: bool = False, strict_mode: bool = False, data_prop: bool = False
+) -> ModelProto:
+    """Return a copy of the model with inferred types and shapes.
+
+    Raises:
+        OnnxError: inference failed.
+        FailedCallError: the child process crashed or exceeded a limit.
+    """
+    return _parse(_run("infer", _serialize(model), check_type, strict_mode, data_prop))
+
+
+def inline_local_functions(model: ModelProto) -> ModelProto:
+    """Return a copy of the model without local functions.
+
+    Raises:
+        OnnxError: a call is invalid.
+        FailedCallError: the child process crashed or exceeded a limit.
+    """
+    return _parse(_run("inline", _serialize(model)))
+
+
+def inline_operators(model: ModelProto, names: Sequence[str]) -> ModelProto:
+    """Return a copy of the model in which operators of `ai.onnx` are replaced by their function bodies.
+
+    Raises:
+        OnnxError: a node is invalid, or the installed onnx is older than 1.20.
+        FailedCallError: the child process crashed or exceeded a limit.
+    """
+    return _parse(_run("inline-operators", _serialize(model), *names))
+
+
+def convert_version(model: bytes, opset: int) -> bytes:
+    """Return the serialized model, converted to an opset of `ai.onnx`.
+
+    Raises:
+        OnnxError: the model cannot be converted.
+        FailedCallError: the child process crashed or exceeded a limit.
+    """
+    return bytes(_run("convert", model, opset))
+
+
+def find_unconvertible_operators(model: bytes, opset: int) -> list[str]:
+    """Return the operators of the main graph whose nodes cannot be converted alone, in the order of the nodes.
+
+    Raises:
+        OnnxError, FailedCallError: as for `convert_version`.
+    """
+    return bytes(_run("find-unconvertible", model, opset)).decode("utf-8", "surrogateescape").split("\0")[:-1]
+
+
+def build_function_body(
+    schema: OpSchema, version: int, node: NodeProto, types: Sequence[TypeProto | None]
+) -> FunctionProto | None:
+    """Return the body that an operator's builder in onnx creates for a node; None if it creates none.
+
+    Raises:
+        OnnxError: the node does not meet the requirements of the builder.
+        FailedCallError: the child process crashed or exceeded a limit.
+    """
+    from onnx import FunctionProto, TypeProto
+
+    serialized = [(value_type or TypeProto()).SerializeToString() for value_type in types]
+    operator = (schema.name, schema.since_version, schema.domain)
+    data = _run("build-body", node.SerializeToString(), *operator, version, serialized)
+    return FunctionProto.FromString(data) if data else None
+
+
+def load_external_data(model: ModelProto, folder: Path) -> None:
+    """Load the external data of a model's tensors. C++ code only opens the files, so that this process runs it.
+
+    Raises:
+        OnnxError: a location is invalid.
+        OSError, ValueError: a file cannot be read, or is too short.
+    """
+    from onnx import checker, external_data_helper
+
+    try:
+        external_data_helper.load_external_data_for_model(model, str(folder))
+    except checker.ValidationError as error:
+        raise OnnxError(str(error)) from error
+
+
+def _serialize(model: ModelProto | bytes) -> bytes:
+    return model if isinstance(model, bytes) else bytes(model.SerializeToString())
+
+
+def _parse(model: ModelProto | bytes) -> ModelProto:
+    from onnx import ModelProto
+
+    return ModelProto.FromString(model) if isinstance(model, bytes) else model
+
+
+# Calls
+
+
+def _run(name: str, data: bytes, *options: object) -> Any:
+    """Run the function in `_FUNCTIONS` with this name. Its result is not serialized if it ran in this process."""
+    if find_call_limits() is not None:
+        return _call(name, data, options)
+    child = _children.get(os.getpid()) or _children.setdefault(os.getpid(), _OnnxProcess())
+    succeeded, result = child.run((name, data, options))
+    if not succeeded:
+        raise OnnxError(result.decode())
+    return result
+
+
+class _OnnxProcess:
+    """The child process that runs the functions, and the thread that starts it.
+
+    The system ends the child together with this thread, which ends with the calling process.
+    """
+
+    def __init__(self) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # not needed by static checks
+
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="onnx")
+        self._pool = ProcessPool(1, defer_initialization)
+
+    def run(self, request: tuple[str, bytes, tuple[object, ...]]) -> tuple[bool, bytes]:
+        """Return the result of `_serve`.
+
+        Raises:
+            FailedCallError: the child process crashed or exceeded a limit.
+        """
+        size_bytes = len(request[1])
+        limits = CallLimits(CALL_TIME_S + size_bytes // BYTES_PER_S, CALL_MEMORY_BYTES + 4 * size_bytes)
+        call: Call[Any, Any] = Call(_serve, request, tuple[bool, bytes], limits)
+        future = self._thread.submit(self._pool.run, [call])
+        try:
+            (result,) = future.result()
+        except BaseException:  # an interruption must not wait for the call
+            self._pool.kill()
+            raise
+        if isinstance(result, CallFailure):
+            raise FailedCallError(result)
+        answer: tuple[bool, bytes] = result
+        return answer
+
+
+_children: dict[int, _OnnxProcess] = {}
+"""By the ID of the calling process: a forked process starts its own child."""
+
+
+def _serve(request: tuple[str, bytes, tuple[object, ...]]) -> tuple[bool, bytes]:
+    """Return True and the serialized result, or False and the message of an `OnnxError`. Runs in the child process."""
+    try:
+        result = _call(*request)
+    except OnnxError as error:
+        return False, str(error).encode("utf-8", "backslashreplace")
+    return True, _serialize(result)
+
+
+def _call(name: str, data: bytes, options: Sequence[Any]) -> Any:
+    try:
+        return _FUNCTIONS[name](data, *options)
+    except MemoryError:
+        raise
+    except _list_errors() as error:
+        raise OnnxError(str(error)) from error
+
+
+def _list_errors() -> tuple[type[Exception], ...]:
+    from onnx.onnx_cpp2py_export import checker, defs, shape_inference, version_converter
+
+    errors = (checker.ValidationError, shape_inference.InferenceError, version_converter.ConvertError, defs.SchemaError)
+    return (*errors, RuntimeError, ValueError, LookupError, OverflowError, TypeError)
+
+
+# C++ code
+
+
+def _check_model(data: bytes) -> bytes:
+    from onnx import checker
+
+    checker.check_model(data)
+    return b""
+
+
+def _infer_shapes(data: bytes, check_type: bool, strict_mode: bool, data_prop: bool) -> ModelProto:
+    from onnx import shape_inference
+
+    return shape_inference.infer_shapes(data, check_type, strict_mode, data_prop)
+
+
+def _inline_local_functions(data: bytes) -> ModelProto:
+    from onnx import inliner
+
+    return inliner.inline_local_functions(_parse(data))
+
+
+def _inline_operators(data: bytes, *names: str) -> ModelProto:
+    from onnx import inliner
+
+    selected = [("", name) for name in names]
+    return inliner.inline_selected_functions(_parse(data), selected, inline_schema_functions=True)
+
+
+def _convert_version(data: bytes, opset: int) -> bytes:
+    from onnx import version_converter
+
+    return bytes(version_converter.convert_version(_parse(data), opset).SerializeToString())
+
+
+def _build_function_body(
+    data: bytes, operator: str, since: int, domain: str, version: int, types: Sequence[bytes]
+) -> bytes:
+    from onnx import defs
+
+    schema = defs.get_schema(operator, since, domain)
+    return bytes(schema.get_context_dependent_function_with_opset_version(version, data, list(types)))
+
+
+def _find_unconvertible(data: bytes, opset: int) -> bytes:
+    model = _parse(data)
+    graph = _infer_shapes(data, check_type=False, strict_mode=False, data_prop=False).graph
+    types = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    names: dict[str, None] = {}
+    for node in graph.node:
+        label = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+        if label not in names and not _is_convertible(model, node, types, weights, opset):
+            names[label] = None
+    return "".join(f"{name}\0" for name in names).encode("utf-8", "surrogateescape")
+
+
+def _is_convertible(
+    model: ModelProto,
+    node: NodeProto,
+    types: dict[str, ValueInfoProto],
+    weights: dict[str, TensorProto],
+    opset: int,
+) -> bool:
+    from onnx import ValueInfoProto, helper
+
+    values = [*dict.fromkeys(name for name in node.input if name)]
+    alone = helper.make_graph(
+        [node],
+        "node",
+        [types[name] for name in values if name in types and name not in weights],
+        [types.get(name) or ValueInfoProto(name=name) for name in node.output if name],
+        initializer=[weights[name] for name in values if name in weights],
+    )
+    single = helper.make_model(alone, opset_imports=model.opset_import, ir_version=model.ir_version)
+    try:
+        _convert_version(single.SerializeToString(), opset)
+    except Exception:  # noqa: BLE001 - any error means that the node cannot be converted
+        return False
+    return True
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "build-body": _build_function_body,
+    "check": _check_model,
+    "convert": _convert_version,
+    "find-unconvertible": _find_unconvertible,
+    "infer": _infer_shapes,
+    "inline": _inline_local_functions,
+    "inline-operators": _inline_operators,
+}

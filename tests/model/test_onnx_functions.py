@@ -1,0 +1,288 @@
+"""The C++ code of onnx runs only in child processes that have limits."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx.parser
+import pytest
+
+import onnxgate
+from campaigns.fuzz.large_models import LARGER
+from onnxgate.core.process_pool import Call, CallFailure, CallLimits, FailedCallError, ProcessPool
+from onnxgate.model import onnx_functions
+from onnxgate.model.onnx_functions import OnnxError
+
+PACKAGE = Path(onnxgate.__file__).parent
+CRASHING = onnx.parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 22]> g (i) => (o) { o = EyeLike <dtype = 3> (i) }'
+).SerializeToString()
+"""A model that crashes inference, because its input has no type. Source: onnx 1.23.2."""
+GREEDY = LARGER["split-into-2-to-40"]()
+MODEL = onnx.parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[m] y) '
+    "{ a = Relu (x) y = Concat <axis = 0> (a, a) }"
+)
+NATIVE_MODULES = {
+    *("checker", "compose", "hub", "inliner", "onnx_cpp2py_export", "printer", "shape_inference", "utils"),
+    "version_converter",
+}
+"""Modules of onnx that run C++ code on a model. `parser` is missing: it reads only texts that onnxgate contains."""
+NATIVE_METHODS = {
+    *("_infer_node_outputs", "get_context_dependent_function", "get_context_dependent_function_with_opset_version"),
+    "get_type_and_shape_inference_function",
+}
+ALLOWED = ("model/onnx_functions.py", "runtimes/worker/")
+"""Files that may use them: the module that calls them in a child process, and workers, which are child processes."""
+
+
+def native_uses(tree: ast.AST) -> Iterator[str]:
+    """Yield each name in a module through which it may reach C++ code of onnx that processes models."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (it.name for it in names if _is_native(it.name))
+            case ast.ImportFrom(module="onnx", names=names):
+                yield from (f"onnx.{it.name}" for it in names if it.name in NATIVE_MODULES or it.name == "*")
+            case ast.ImportFrom(module=str(module)) if _is_native(module):
+                yield module
+            case ast.Attribute(value=ast.Name(id="onnx"), attr=name) if name in NATIVE_MODULES:
+                yield f"onnx.{name}"
+            case ast.Attribute(attr=name) if name in NATIVE_METHODS:
+                yield name
+            case ast.Call(func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module")):
+                yield from (
+                    it.value
+                    for it in node.args
+                    if isinstance(it, ast.Constant) and isinstance(it.value, str) and _is_native(it.value)
+                )
+
+
+def _is_native(module: str) -> bool:
+    first, _, rest = module.partition(".")
+    return first == "onnx" and rest.partition(".")[0] in NATIVE_MODULES
+
+
+def test_nothing_else_reaches_native_code() -> None:
+    """Every other module calls `onnx_functions`, so that a crash cannot end the gate."""
+    texts = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    words = (*NATIVE_MODULES - {"utils"}, *NATIVE_METHODS, "onnx.utils", "import utils", "onnx import *")
+    named = {name: text for name, text in texts.items() if any(word in text for word in words)}
+    uses = {name: [*native_uses(ast.parse(text))] for name, text in named.items()}
+
+    assert {} == {name: found for name, found in uses.items() if found and not name.startswith(ALLOWED)}
+    assert uses["model/onnx_functions.py"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import onnx.checker",
+        "import onnx.checker as c",
+        "from onnx import shape_inference",
+        "from onnx.shape_inference import infer_shapes",
+        "import onnx\nonnx.inliner.inline_local_functions(m)",
+        "schema.get_context_dependent_function(b, t)",
+        "importlib.import_module('onnx.version_converter')",
+    ],
+)
+def test_each_way_is_noticed(text: str) -> None:
+    """The scan above knows each way in which a module may reach C++ code."""
+    assert [*native_uses(ast.parse(text))]
+
+
+def test_results_equal_those_of_onnx() -> None:
+    """A call in the child process returns what onnx returns, and raises onnx's message as an `OnnxError`."""
+    inferred = onnx_functions.infer_shapes(MODEL, data_prop=True)
+
+    assert inferred == onnx.shape_inference.infer_shapes(MODEL, data_prop=True)
+    with pytest.raises(OnnxError, match="No Op registered for Nothin"):
+        onnx_functions.check_model(MODEL.SerializeToString().replace(b"Concat", b"Nothin"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+def test_a_failure_affects_one_call() -> None:
+    """Crashes and huge allocations are errors of their call; later calls run in a new child process."""
+    failures = []
+    for data in (CRASHING, GREEDY):
+        with pytest.raises(FailedCallError) as raised:
+            onnx_functions.infer_shapes(data)
+        failures.append(raised.value.failure.how)
+
+    assert failures == ["crashed", "memory"]
+    assert onnx_functions.infer_shapes(MODEL).graph.value_info[0].name == "a"
+
+
+def test_threads_share_the_child() -> None:
+    """Threads get their own answers, also if the thread that made the first call has ended."""
+    models = [MODEL.SerializeToString().replace(b"a", bytes([name])) for name in b"bcdefghi"]
+    answers: dict[int, str] = {}
+
+    def infer(index: int) -> None:
+        answers[index] = onnx_functions.infer_shapes(models[index]).graph.value_info[0].name
+
+    for _ in range(2):
+        threads = [threading.Thread(target=infer, args=(index,)) for index in range(len(models))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert answers == dict(enumerate("bcdefghi"))
+
+
+def crash(_: int) -> int:
+    """Run inference that crashes."""
+    onnx_functions.infer_shapes(CRASHING)
+    return os.getpid()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("limits", [CallLimits(60, 4 * 2**30), CallLimits()])
+def test_calls_of_a_pool(limits: CallLimits) -> None:
+    """A pool's child with limits runs onnx itself and crashes; without limits, it starts a child of its own."""
+    with ProcessPool(1) as pool:
+        assert pool.run([Call(crash, 1, int, limits)]) == [CallFailure("crashed", "SIGSEGV")]
+
+
+def test_a_pool_without_children() -> None:
+    """If calls run in this process, a crash of onnx is still the failure of one call."""
+    with ProcessPool(0) as pool:
+        (failure,) = pool.run([Call(crash, 1, int)])
+
+    assert isinstance(failure, CallFailure)
+    assert failure.how == "crashed"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of Linux")
+def test_an_interruption_ends_a_call() -> None:
+    """SIGINT during a call ends the program and the child at once."""
+    script = """
+        import os, signal, threading, time
+        from pathlib import Path
+        from onnxgate.model import onnx_functions
+        onnx_functions.infer_shapes(b"")
+        (child,) = next(iter(onnx_functions._children.values()))._pool._children
+        os.kill(child.pid, signal.SIGSTOP)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            onnx_functions.infer_shapes(b"")
+        except KeyboardInterrupt:
+            print("interrupted", child.pid)
+    """
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    command = [sys.executable, "-c", start + textwrap.dedent(script)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=20).stdout
+
+    word, pid = printed.split()
+    assert word == "interrupted"
+    assert _has_ended(int(pid))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of Linux")
+def test_the_child_ends_with_a_killed_parent() -> None:
+    """The child does not outlive a gate that is killed, even while it runs a call."""
+    script = """
+        import os, signal
+        from onnxgate.model import onnx_functions
+        onnx_functions.infer_shapes(b"")
+        (child,) = next(iter(onnx_functions._children.values()))._pool._children
+        print(child.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    pid = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=20).stdout
+
+    for _ in range(100):
+        if _has_ended(int(pid)):
+            break
+        time.sleep(0.05)
+    assert _has_ended(int(pid))
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+WATCHED = """
+    import importlib, os, sys
+    from pathlib import Path
+
+    log, main = Path(sys.argv[1]), os.getpid()
+
+    def watch(module, name):
+        real = getattr(module, name)
+        def run(*arguments, **options):
+            if os.getpid() == main:
+                log.write_text(name)
+            return real(*arguments, **options)
+        setattr(module, name, run)
+
+    for module, names in {
+        "checker": ["check_model", "check_model_path", "check_node"],
+        "shape_inference": ["infer_shapes", "infer_function_output_types"],
+        "inliner": ["inline_local_functions", "inline_selected_functions", "inline_selected_functions2"],
+        "version_converter": ["convert_version"],
+    }.items():
+        native = importlib.import_module(f"onnx.onnx_cpp2py_export.{module}")
+        for name in names:
+            if hasattr(native, name):
+                watch(native, name)
+"""
+CONVERTED = """
+    <ir_version: 8, opset_import: ["" : 19, "local" : 1]> g (float[2] x, bool c) => (float[m] y)
+    {
+        s = Shape (x)
+        a = local.twice (x)
+        y = If (c) <
+            then_branch = t () => (float[m] p) { p = Relu (a) }, else_branch = e () => (float[m] q) { q = Abs (a) }
+        >
+    }
+    <domain: "local", opset_import: ["" : 19]> twice (i) => (o) { o = Add (i, i) }
+"""
+PARTS = {
+    "api": "from onnxgate import api; assert api.predict(sys.argv[2], 'onnxruntime==1.22.1')[0].verdict == 'loads'",
+    "fix": """
+        from onnxgate.commands.fix.definition import FixRequest, VersionLimits
+        from onnxgate.commands.fix.versions import OPSET
+        from onnxgate.model.reading.structure import read_structure
+        path = Path(sys.argv[2])
+        proto = read_structure(path)
+        proto.ClearField("functions")
+        OPSET.propose(FixRequest(path, proto, VersionLimits(opset=18, pinned=True), path.parent, path.parent))
+    """,
+    "inputs": """
+        from onnxgate.inputs.branches import BranchGraph
+        from onnxgate.inputs.dataflow import DataflowGraph
+        from onnxgate.model.reading.structure import read_view
+        graph = DataflowGraph(read_view(Path(sys.argv[2])))
+        assert not graph.model.functions
+        assert BranchGraph(graph.model).infer_shapes({"x": (2,)})["y"] == (2,)
+    """,
+    "noticed": "import onnx.checker; onnx.checker.check_model(Path(sys.argv[2]).read_bytes())",
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_process_of_the_gate_runs_no_native_code(tmp_path: Path, part: str) -> None:
+    """Predictions of the API, fixes and the generation of inputs leave the C++ code of onnx to a child process."""
+    model, log = tmp_path / "m.onnx", tmp_path / "called"
+    onnx.save(onnx.parser.parse_model(CONVERTED), model)
+    command = [sys.executable, "-c", textwrap.dedent(WATCHED) + textwrap.dedent(PARTS[part]), str(log), str(model)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, env=environment, check=True, cwd=tmp_path, timeout=60)
+
+    assert log.exists() == (part == "noticed")
