@@ -281,6 +281,7 @@ def _compare_limits(
             opset_works_since={
                 domain: limits.find_first_release_for_opset(domain, version, data.engine)
                 for domain, version in imported
+                if version > newest.get(domain, version)
             },
             required=required,
             is_convertible=is_convertible,

@@ -122,7 +122,8 @@ class NodeChangeCollector:
         """
         old, new = self._old.output_names, self._new.output_names
         named = set(old) & set(new) if self._old.parent is None else set()
-        yield from ((old.index(name), new.index(name)) for name in new if name in named)
+        positions = [{name: i for i, name in reversed(list(enumerate(names)))} for names in (old, new)]
+        yield from ((positions[0][name], positions[1][name]) for name in new if name in named)
         rest = [[i for i, name in enumerate(names) if name not in named] for names in (old, new)]
         if len(rest[0]) == len(rest[1]):
             yield from zip(*rest, strict=True)
@@ -133,14 +134,22 @@ class NodeChangeCollector:
         Both nodes have the same first input, and their outputs are used by the same matched node or graph output.
         """
         free = {node.index for node in self._new.nodes if node.index not in self._it.back}
-        by_reads: dict[object, list[int]] = {}
+        by_use: dict[object, list[int]] = {}
         for index in sorted(free):
-            by_reads.setdefault(self._first(self._new, index), []).append(index)
+            for use in self._new.consumers[index]:
+                by_use.setdefault(use, []).append(index)
+        by_end: dict[int, list[int]] = {}
+        for before, after in self._outputs():
+            by_end.setdefault(self._old.outputs[before].node, []).append(self._new.outputs[after].node)
         for node in self._old.nodes:
             if node.index in self._it.forth:
                 continue
-            for index in by_reads.get(self._first(self._old, node.index), ()):
-                if index in free and self._feed_the_same(node.index, index):
+            uses = ((out, self._it.forth.get(reader), slot) for out, reader, slot in self._old.consumers[node.index])
+            candidates = {index for use in uses for index in by_use.get(use, ())}
+            candidates.update(by_end.get(node.index, ()))
+            reads = self._first(self._old, node.index) if candidates & free else None
+            for index in sorted(candidates & free):
+                if self._first(self._new, index) == reads:
                     free.discard(index)
                     yield node.index, index
                     break
@@ -151,11 +160,6 @@ class NodeChangeCollector:
             if source.kind != "nothing" and wiring.weight(source) is None:
                 return self._it.origins(source, is_old=wiring is self._old)
         return None
-
-    def _feed_the_same(self, old: int, new: int) -> bool:
-        first = {(out, self._it.forth.get(reader), slot) for out, reader, slot in self._old.consumers[old]}
-        ends = {(self._old.outputs[a].node, self._new.outputs[b].node) for a, b in self._outputs()}
-        return bool(first & set(self._new.consumers[new])) or (old, new) in ends
 
     def _rewired(self, old: ValueSource, new: ValueSource) -> bool:
         """Return whether the value at a node input has a different origin.

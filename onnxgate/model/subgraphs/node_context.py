@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -101,6 +103,8 @@ _FRAME = r'(?m)^ *File "(?P<path>[^"\n]+)", line (?P<line>[0-9]{1,9}), in [^\n]*
 _THIRD_PARTY_FOLDERS = {"site-packages", "dist-packages"}
 _MAX_PATH_PARTS = 64
 """Maximum number of folders in the path of a source file. Longer paths are ignored, because each suffix is searched."""
+_MAX_FRAMES = 256
+"""Maximum number of frames of a stack trace that are searched in the repository, innermost first."""
 _MAX_SOURCE_BYTES = 4 * 1024 * 1024
 _source_lookup_happened = ContextVar("consulted", default=False)
 
@@ -113,10 +117,11 @@ def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
     must still equal the text in the trace.
     """
     traces = [entry.value for entry in node.metadata_props if entry.key == _STACK_TRACE]
-    for frame in reversed([frame for trace in traces for frame in re.finditer(_FRAME, trace)]):
+    frames = deque((frame for trace in traces for frame in re.finditer(_FRAME, trace)), maxlen=_MAX_FRAMES)
+    for frame in reversed(frames):
         _source_lookup_happened.set(True)
         line, text = int(frame["line"]), (frame["text"] or "").strip()
-        for path in _iter_candidates(frame["path"], root, folder):
+        for path in _find_candidates(frame["path"], root, folder):
             if _has_line(path, line, text):
                 relative = Path(os.path.relpath(path, os.path.realpath(folder))).as_posix()
                 return Place(relative, line)
@@ -139,6 +144,11 @@ def find_node(model: ModelView, name: str) -> NodeProto | None:
     return next((node.proto for node in model.nodes() if node.name == name), None) if name else None
 
 
+@functools.lru_cache(maxsize=4096)  # most nodes of a model have the same frames
+def _find_candidates(path: str, root: Path, folder: Path) -> tuple[Path, ...]:
+    return tuple(_iter_candidates(path, root, folder))
+
+
 def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
     """Yield the files in the repository that match `path`: first the path itself, then its suffixes, longest first."""
     parts = PurePath(path.replace("\\", "/")).parts
@@ -155,10 +165,21 @@ def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
 
 def _has_line(path: Path, line: int, text: str) -> bool:
     """Return whether the file still contains the line of a stack trace; False if the trace has no text for the line."""
-    if not text or path.stat().st_size > _MAX_SOURCE_BYTES:
+    if not text:
         return False
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    try:
+        status = path.stat()
+        if status.st_size > _MAX_SOURCE_BYTES:
+            return False
+        lines = _read_lines(path, status.st_size, status.st_mtime_ns)
+    except OSError:  # the file was removed since the search
+        return False
     return line <= len(lines) and lines[line - 1].strip() == text
+
+
+@functools.lru_cache(maxsize=8)
+def _read_lines(path: Path, _size_bytes: int, _modified_ns: int) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 MAX_BOXES = 16

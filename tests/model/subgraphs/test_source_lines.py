@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,17 @@ def test_named_node() -> None:
         None,
         None,
     )
+
+
+def test_costs_do_not_grow_with_the_trace(tmp_path: Path) -> None:
+    """Only the innermost frames of a trace are searched, and each file only once."""
+    costs = []
+    for frames in (1000, 8000):
+        traced = NodeProto()
+        trace = "".join(f'  File "/a/b/c/d{frames}_{i}.py", line {i}, in f\n    return x\n' for i in range(frames))
+        traced.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
+        start = time.process_time()
+        find_source_line(traced, tmp_path, tmp_path)
+        costs.append(time.process_time() - start)
+
+    assert costs[1] < 4 * costs[0] + 0.1
