@@ -24,6 +24,8 @@ from typing import IO, Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from onnxgate.core.bug_reports import keep_bug_report
+from onnxgate.core.errors import describe_bug
 from onnxgate.core.machine_faults import find_fault_in_text
 from onnxgate.core.text import truncate
 
@@ -58,10 +60,14 @@ class CallFailure(msgspec.Struct, frozen=True):
 
     how: Literal["crashed", "timed-out", "memory", "raised"]
     words: str  # "SIGSEGV", "300 s", or the exception
+    trace: str = ""  # traceback of the exception
 
 
 def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
-    """Return the reason why a model could not be read, and a hint. `doing` is a phrase such as "reading it"."""
+    """Return the reason why a model could not be read, and a hint. `doing` is a phrase such as "reading it".
+
+    For an exception, write a bug report.
+    """
     report = "report this problem in the onnxgate issue tracker, and attach the model if possible"
     match failure.how:
         case "crashed":
@@ -74,7 +80,8 @@ def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
             if fault := find_fault_in_text(failure.words, is_trusted=True):
                 return fault
             words = truncate(" ".join(failure.words.split()))
-            return f"{doing} failed with an internal error of onnxgate: {words}", report
+            hint = keep_bug_report(failure.trace) if failure.trace else report
+            return f"{doing} failed with an internal error of onnxgate: {words}", hint
 
 
 class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
@@ -108,7 +115,7 @@ class ProcessPool:
     def run(self, calls: Sequence[Call[Any, Answer]], *, at_once: int = 0) -> list[Answer | CallFailure]:
         """Return the result or failure of each call, in order of the calls. At most `at_once` children are used."""
         if not self._count:
-            return [call.function(call.argument) for call in calls]
+            return [_call_here(call) for call in calls]
         most = min(self._count, at_once or self._count)
         queue = _CallQueue(deque(enumerate(calls)), [None] * len(calls))
         busy: list[_PoolProcess] = []
@@ -130,6 +137,13 @@ class ProcessPool:
             self.__exit__()  # the children still run calls whose answers are no longer needed
             raise
         return queue.results
+
+
+def _call_here(call: Call[Any, Answer]) -> Answer | CallFailure:
+    try:
+        return call.function(call.argument)
+    except Exception as error:  # noqa: BLE001 - reported as the failure of this call
+        return _describe_exception(error, call.bounds)
 
 
 class _CallQueue(msgspec.Struct):
@@ -319,11 +333,15 @@ def _execute_call(function: Callable[[Any], object], argument: object, bounds: C
         try:
             result = function(argument)
             return _encode_result(result)
-        except MemoryError:
-            failure = CallFailure("memory", f"{bounds.memory_bytes // 2**20} MiB")
         except Exception as error:  # noqa: BLE001 - reported as the failure of this call
-            failure = CallFailure("raised", f"{type(error).__name__}: {error}")
-    return _FAILURE, json.dumps([failure.how, failure.words]).encode()
+            failure = _describe_exception(error, bounds)
+    return _FAILURE, json.dumps([failure.how, failure.words, failure.trace]).encode()
+
+
+def _describe_exception(error: Exception, bounds: CallLimits) -> CallFailure:
+    if isinstance(error, MemoryError):
+        return CallFailure("memory", f"{bounds.memory_bytes // 2**20} MiB")
+    return CallFailure("raised", f"{type(error).__name__}: {error}", describe_bug(error).traceback)
 
 
 def _encode_result(result: object) -> tuple[bytes, bytes]:
@@ -349,8 +367,7 @@ def _read_answer(pipe: IO[bytes], answer: Any) -> Any:
         return msgspec.msgpack.decode(data, type=answer)
     if kind == _ESCAPED_RESULT:
         return msgspec.convert(json.loads(data), type=answer)
-    how, words = msgspec.convert(json.loads(data), type=tuple[Literal["memory", "raised"], str])
-    return CallFailure(how, words)
+    return CallFailure(*msgspec.convert(json.loads(data), type=tuple[Literal["memory", "raised"], str, str]))
 
 
 @contextlib.contextmanager
