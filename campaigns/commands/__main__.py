@@ -27,6 +27,7 @@ from typing import Any
 
 from campaigns.commands.mutators import mutate, seed_models
 from campaigns.conformance.engine_loads import find_spec, load_all
+from onnxgate.core.files import cache_dir
 
 RELEASE = "1.31.1"
 HANG_S = 600
@@ -73,7 +74,7 @@ class Batch:
         options = () if self.command == "fix" else outputs
         argv = [sys.executable, "-m", "onnxgate", *ARGUMENTS[self.command], *options, "-q"]
         start = time.monotonic()
-        variables = {**os.environ, "ONNXGATE_CACHE_DIR": str(_cache())}
+        variables = {**os.environ, "ONNXGATE_CACHE_DIR": str(cache_dir())}
         try:
             ended = subprocess.run(
                 argv, cwd=folder, capture_output=True, text=True, errors="replace", timeout=HANG_S, env=variables
@@ -130,12 +131,6 @@ def _find_failure(ended: subprocess.CompletedProcess[str]) -> str:
     if "Traceback" in ended.stderr or "bug in onnxgate" in ended.stderr + ended.stdout:
         return f"exception: {ended.stderr[-500:]}"
     return ""
-
-
-def _cache() -> Path:
-    from onnxgate.runtimes.environments.storage import cache_dir
-
-    return cache_dir()
 
 
 def _write_models(folder: Path, models: Mapping[str, bytes]) -> None:

@@ -12,13 +12,13 @@ import msgspec
 from campaigns.conformance import corpora
 from campaigns.conformance.real_loads import CRASHED, TIMED_OUT, TIMEOUT_S, Observed
 from onnxgate.commands.matrix_verification import ReleaseResolver
+from onnxgate.core.files import cache_dir
 from onnxgate.core.jobs import Completed, Crashed, Load, Observation, Optimization, Refused, TimedOut
 from onnxgate.project.lock.index import UvIndex
 from onnxgate.project.lock.npm import NpmResolver
 from onnxgate.project.lock.releases import NumpyResolver
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.environments.storage import cache_dir
 from onnxgate.runtimes.pool import Progress, WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 

@@ -10,7 +10,7 @@ from filelock import FileLock
 from packaging.version import Version
 from uv import find_uv_bin
 
-from onnxgate.runtimes.environments.storage import cache_dir
+from onnxgate.core.files import cache_dir
 
 PYTHON = "3.11"  # every release since 1.16.0 has a wheel for it
 FIRST_WITH_NUMPY_2 = Version("1.19")

@@ -20,7 +20,7 @@ from onnxgate.commands.files_without_config import make_request
 from onnxgate.commands.fix.model_file import replace_model_file
 from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models, fixable_rules, model_root
 from onnxgate.core.errors import LockError, OnnxgateError, UsageError
-from onnxgate.core.files import temporary_folder
+from onnxgate.core.files import cache_dir, temporary_folder
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.report import Finding
 from onnxgate.core.text import pluralize, suggest_spelling
@@ -32,7 +32,6 @@ from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.rules import by_id
-from onnxgate.runtimes.environments.storage import cache_dir
 
 BACKUP_FOLDER = "backups"
 """Name of the folder for backups. It is in the cache, so that git does not track the backups."""

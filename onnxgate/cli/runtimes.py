@@ -27,12 +27,13 @@ from onnxgate.commands import cache_inventory
 from onnxgate.commands.cache_inventory import PRUNABLE_FOLDERS, environment_folders, remove_unused, targets_of
 from onnxgate.core.errors import UnavailableError, UsageError
 from onnxgate.core.escape import escape_log_line
+from onnxgate.core.files import cache_dir
 from onnxgate.core.text import format_size, join_quoted, pluralize, suggest_spelling
 from onnxgate.formats import runtime_inventory
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
+from onnxgate.runtimes.environments.storage import shared_cache_dir
 from onnxgate.runtimes.pool import PREPARE_ACTIVITY, Progress
 
 DEFAULT_AGE = "30d"

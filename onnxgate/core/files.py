@@ -53,6 +53,15 @@ def remove_path(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def cache_dir() -> Path:
+    """Return onnxgate's cache folder, which `ONNXGATE_CACHE_DIR` overrides. It may not exist yet."""
+    if chosen := os.environ.get("ONNXGATE_CACHE_DIR"):
+        return Path(chosen).absolute()
+    import platformdirs  # only for commands that use the cache
+
+    return platformdirs.user_cache_path("onnxgate", appauthor=False)
+
+
 PREFIX = "onnxgate-"
 OWNER = ".owner"
 """Name of the file in a temporary folder that stays locked until the process that created the folder ends.

@@ -176,6 +176,11 @@ class IncompleteCheck:
         return _digest_identity((UNDECIDED_RULE, self.model, self.cause))
 
 
+CHANGED_FILES = (
+    "the model files changed during the check",
+    "make sure that no other program writes to the model files, and re-run the check",
+)
+"""Reason and hint of an incomplete check whose results may belong to different contents of the files."""
 UNDECIDED_RULE = "undecided"
 """Name of incomplete checks in `[[ignore]]` entries, in place of a rule."""
 

@@ -24,6 +24,8 @@ from typing import IO, Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from onnxgate.core.bug_reports import keep_bug_report
+from onnxgate.core.errors import describe_bug
 from onnxgate.core.machine_faults import find_fault_in_text
 from onnxgate.core.text import truncate
 
@@ -58,6 +60,7 @@ class CallFailure(msgspec.Struct, frozen=True):
 
     how: Literal["crashed", "timed-out", "memory", "raised"]
     words: str  # "SIGSEGV", "300 s", or the exception
+    trace: str = ""  # traceback of the exception
 
 
 class FailedCallError(Exception):
@@ -81,7 +84,10 @@ def find_call_limits() -> CallLimits | None:
 
 
 def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
-    """Return the reason why a model could not be read, and a hint. `doing` is a phrase such as "reading it"."""
+    """Return the reason why a model could not be read, and a hint. `doing` is a phrase such as "reading it".
+
+    For an exception, write a bug report.
+    """
     report = "report this problem in the onnxgate issue tracker, and attach the model if possible"
     match failure.how:
         case "crashed":
@@ -94,7 +100,8 @@ def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
             if fault := find_fault_in_text(failure.words, is_trusted=True):
                 return fault
             words = truncate(" ".join(failure.words.split()))
-            return f"{doing} failed with an internal error of onnxgate: {words}", report
+            hint = keep_bug_report(failure.trace) if failure.trace else report
+            return f"{doing} failed with an internal error of onnxgate: {words}", hint
 
 
 class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
@@ -161,10 +168,9 @@ class ProcessPool:
 
 def _call_here(call: Call[Any, Answer]) -> Answer | CallFailure:
     try:
-        result: Answer = call.function(call.argument)
-    except FailedCallError as error:
-        return error.failure
-    return result
+        return call.function(call.argument)
+    except Exception as error:  # noqa: BLE001 - reported as the failure of this call
+        return _describe_exception(error, call.bounds)
 
 
 class _CallQueue(msgspec.Struct):
@@ -356,15 +362,19 @@ def _execute_call(function: Callable[[Any], object], argument: object, bounds: C
         try:
             result = function(argument)
             return _encode_result(result)
-        except FailedCallError as error:
-            failure = error.failure
-        except MemoryError:
-            failure = CallFailure("memory", f"{bounds.memory_bytes // 2**20} MiB")
         except Exception as error:  # noqa: BLE001 - reported as the failure of this call
-            failure = CallFailure("raised", f"{type(error).__name__}: {error}")
+            failure = _describe_exception(error, bounds)
         finally:
             _current_limits = None
-    return _FAILURE, json.dumps({"how": failure.how, "words": failure.words}).encode()
+    return _FAILURE, json.dumps({"how": failure.how, "words": failure.words, "trace": failure.trace}).encode()
+
+
+def _describe_exception(error: Exception, bounds: CallLimits) -> CallFailure:
+    if isinstance(error, FailedCallError):
+        return error.failure
+    if isinstance(error, MemoryError):
+        return CallFailure("memory", f"{bounds.memory_bytes // 2**20} MiB")
+    return CallFailure("raised", f"{type(error).__name__}: {error}", describe_bug(error).traceback)
 
 
 def _encode_result(result: object) -> tuple[bytes, bytes]:

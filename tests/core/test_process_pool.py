@@ -101,7 +101,9 @@ def test_crash_affects_one_call(threads: int, monkeypatch: pytest.MonkeyPatch) -
     with ProcessPool(2) as children:
         actual = children.run([Call(odd_fates, number, int, bounds) for number in range(16)])
 
-    lost = {number: answer for number, answer in enumerate(actual) if isinstance(answer, CallFailure)}
+    failed = {number: answer for number, answer in enumerate(actual) if isinstance(answer, CallFailure)}
+    lost = {number: CallFailure(answer.how, answer.words) for number, answer in failed.items()}
+    assert 'raise KeyError("seven")' in failed[7].trace
     assert lost == {
         3: CallFailure("crashed", "SIGSEGV"),
         5: CallFailure("timed-out", "1 s"),

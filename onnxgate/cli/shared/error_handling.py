@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import platform
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from typing import NoReturn
 
 import click
 
-from onnxgate import __version__
 from onnxgate.cli.shared.hint_commands import append_command_folder, prefix_command_folder
 from onnxgate.core.errors import (
     ERROR_FILE_VARIABLE,
@@ -124,27 +122,15 @@ def _write_record(record: ErrorRecord) -> None:
 
 
 def _report_bug(error: Exception) -> Iterator[str]:
-    """Write a bug report with versions, command line and traceback. Yield output lines with its path.
+    """Write a bug report. Yield output lines with its path or, if it cannot be written, with its text."""
+    from onnxgate.core.bug_reports import format_bug_report, write_bug_report
 
-    If the report cannot be written, its text is yielded instead.
-    """
-    import hashlib
-
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    system = f"{platform.system()} {platform.machine()}"
-    head = (f"onnxgate {__version__}", f"{python} on {system}", f"arguments: {sys.argv[1:]}", "")
     record = describe_bug(error)
-    text = "\n".join((*head, record.traceback))
     _write_record(record)
     yield f"error: {record.message}"
+    text = format_bug_report(record.traceback)
     try:
-        from onnxgate.runtimes.environments.storage import cache_dir
-
-        folder = cache_dir() / "bugs"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}.txt"  # one file per bug
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
-        yield f"hint: report this bug at {ISSUE_TRACKER_URL} and attach `{path}`"
+        yield f"hint: report this bug at {ISSUE_TRACKER_URL} and attach `{write_bug_report(text)}`"
     except OSError as refused:
         yield f"the bug report could not be written ({refused}):"
         yield text

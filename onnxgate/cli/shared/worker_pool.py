@@ -16,11 +16,12 @@ from rich.text import Text
 
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.core.escape import escape_log_line
+from onnxgate.core.files import cache_dir
 from onnxgate.core.findings import runtime_sort_key
 from onnxgate.core.text import pluralize
 from onnxgate.project.config.project import Project
 from onnxgate.runtimes.environments.builder import Environments
-from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
+from onnxgate.runtimes.environments.storage import shared_cache_dir
 from onnxgate.runtimes.pool import LOOK_UP_ACTIVITY, PREPARE_ACTIVITY, UNSANDBOXED_NOTE, Progress, WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, JobMeter
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
 
-from onnxgate.core.files import sha256_of, temporary_folder
-from onnxgate.core.findings import IncompleteCheck, Stage
+from onnxgate.core.bug_reports import contain_errors
+from onnxgate.core.errors import OnnxgateError
+from onnxgate.core.files import file_identity, sha256_of, temporary_folder
+from onnxgate.core.findings import CHANGED_FILES, DYNAMIC_STAGES, IncompleteCheck, Stage
 from onnxgate.core.jobs import (
     Crashed,
     InputCase,
@@ -57,9 +59,8 @@ from onnxgate.inputs.cases import (
     create_cases,
 )
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading.external_data import list_content_files
+from onnxgate.model.reading.external_data import hash_content, list_content_files
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
-from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_light_view
 from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
@@ -75,8 +76,19 @@ if TYPE_CHECKING:
 MAX_RESTARTS = 3
 """Maximum number of searches for sizes that do not crash a runtime."""
 
+_RUN_STAGES = (Stage.RUNTIME, Stage.PARITY)
+_EXPORT = (Stage.EXPORT,)
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class ModelChangedError(OnnxgateError):
+    """The files of a model changed during the check, so its results may belong to different files."""
+
+    def __init__(self) -> None:
+        reason, hint = CHANGED_FILES
+        super().__init__(reason, hint=hint)
 
 
 @contextmanager
@@ -111,7 +123,9 @@ class _Executor:
         self._folders = itertools.count()
         self._node_loader = NodeLoader(self._load_node, scratch / "nodes")
         self._exporter = Exporter(settings, host, self._folder, stable)
-        self._wants_runs = bool(settings.stages & {Stage.RUNTIME, Stage.PARITY})
+        self._wants_runs = not settings.stages.isdisjoint(_RUN_STAGES)
+        self._undone: list[IncompleteCheck] = []  # of steps that failed
+        self._identities: dict[str, list[tuple[int, ...]]] = {}  # of the files of each model, before it was read
 
     def run(self) -> ExecutionResult:
         if self._wants_runs:
@@ -121,18 +135,50 @@ class _Executor:
         prepared = self._prepare_all(toolchain)
         self._exporter.export_again()
         begun = [(model, self._begin(model)) for model in prepared]
-        collected = {
-            model.path: self._metered(model.planned, self._collect, started.result())
-            for model, started in sorted(begun, key=lambda pair: self._awaited(pair[0]) is not None)
-        }
+        begun.sort(key=lambda pair: self._awaited(pair[0]) is not None)
+        results = [(it.path, self._contain(it.runnable, _RUN_STAGES, self._collect, started)) for it, started in begun]
+        collected = {path: result for path, result in results if result is not None}
         is_exported = Stage.EXPORT in self._settings.stages
-        exported = [self._metered(it.planned, self._exporter.judge, it) for it in prepared if is_exported]
+        exports = [self._contain(it.runnable, _EXPORT, self._exporter.judge, it) for it in prepared if is_exported]
         measured = list(self._measure_budgets(collected)) if Stage.RUNTIME in self._settings.stages else []
         runs = [runs for model in collected.values() for runs in model.runs]
-        step = join_steps([probed, *(model.step for model in collected.values()), *exported, *measured])
+        steps = (*(model.step for model in collected.values()), *filter(None, exports), *measured)
+        step = join_steps([probed, *steps, StepResult(undone=tuple(self._undone))])
         result = create_execution_result(step, runs)
-        exports = ((str(path), TOOLCHAIN) for path in self._exporter.reused)
-        return msgspec.structs.replace(result, collected=collected, reused=(*self._jobs.reused, *exports))
+        reused = ((str(path), TOOLCHAIN) for path in self._exporter.reused)
+        return msgspec.structs.replace(result, collected=collected, reused=(*self._jobs.reused, *reused))
+
+    def _contain(
+        self,
+        model: RunnableModel,
+        stages: Collection[Stage],
+        step: Callable[P, T],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T | None:
+        """Run a step of one model. If it fails, these stages of the model are undecided, and the result is None."""
+        selected = [it for it in stages if it in self._settings.stages]
+        if not model.planned.model.settings.is_exported:
+            selected = [it for it in selected if it is not Stage.EXPORT]
+        result: T | None = None
+        with contain_errors(model.path, selected, self._undone):
+            try:
+                result = self._metered(model.planned, step, *arguments, **named)
+            except Exception as error:
+                if self._has_changed(model):
+                    raise ModelChangedError from error
+                raise
+        return result
+
+    def _has_changed(self, model: RunnableModel) -> bool:
+        """Return whether the files of a model have other contents than in the static stages, or were written since."""
+        try:
+            files = list_content_files(model.facts, model.planned.model.absolute)
+            if any(sha256_of(path) != sha256 for path, sha256 in files.items()):
+                return True
+            return _identify(model) != self._identities.setdefault(model.path, _identify(model))
+        except OSError:
+            return True
 
     def _metered(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Run `step`, and attribute the jobs that it submits to the model."""
@@ -150,20 +196,31 @@ class _Executor:
 
     def _prepare_all(self, toolchain: ProjectToolchain | None) -> list[PreparedModel]:
         """Prepare all models. The export of a model starts before the input cases of the next model are created."""
-        inputs: Iterable[tuple[ModelFacts, InputCases]]
-        inputs = (self._metered(model.planned, self._create_cases, model) for model in self._models)
+        inputs: Iterable[tuple[RunnableModel, tuple[ModelFacts, InputCases] | None]]
+        inputs = ((it, self._contain(it, DYNAMIC_STAGES, self._create_cases, it)) for it in self._models)
         if self._settings.inputs.cases:
             inputs = list(inputs)
-            names = (name for _, cases in inputs for name in cases.names)
+            created = [read[1] for _, read in inputs if read is not None]
+            names = (name for cases in created for name in cases.names)
             has_source = any(model.planned.model.settings.source for model in self._models)
             # The names of inputs that cannot be used are unknown. Models with unsupported inputs have no cases.
-            if not any(cases.reason and not cases.names and cases.cause != NO_INPUTS for _, cases in inputs):
+            is_unknown = any(cases.reason and not cases.names and cases.cause != NO_INPUTS for cases in created)
+            if not is_unknown and len(created) == len(self._models):
                 require_known_cases(self._settings.inputs, names, has_source)
-        return [self._prepare(model, *read, toolchain) for model, read in zip(self._models, inputs, strict=True)]
+        prepared = (
+            self._contain(model, DYNAMIC_STAGES, self._prepare, model, *read, toolchain)
+            for model, read in inputs
+            if read is not None
+        )
+        return [model for model in prepared if model is not None]
 
     def _create_cases(self, model: RunnableModel) -> tuple[ModelFacts, InputCases]:
         project, selected = self._settings.project, model.planned.model
+        if self._has_changed(model):
+            raise ModelChangedError
         reading = read_model(selected.absolute, model.path, lightly=True)
+        if hash_content(reading.facts) != hash_content(model.facts):
+            raise ModelChangedError
         call = functools.partial(call_inputs, project, self._host)
         return reading.facts, create_cases(project, selected, reading, self._folder(), call, self._settings.inputs)
 
@@ -172,7 +229,7 @@ class _Executor:
     ) -> PreparedModel:
         exporting, planned = None, model.planned
         if toolchain is not None and planned.model.settings.is_exported:
-            exporting = self._metered(planned, self._exporter.export, planned, facts, fed.cases, toolchain)
+            exporting = self._exporter.export(planned, facts, fed.cases, toolchain)
         return PreparedModel(model, facts, fed, exporting)
 
     # Running
@@ -341,26 +398,16 @@ class _Executor:
 
     # Evidence
 
-    def _collect(self, started: StartedModel) -> CollectedModel:
+    def _collect(self, begun: Future[StartedModel]) -> CollectedModel:
+        """Collect the results of a model, unless its files changed since the static stages read them."""
+        started = begun.result()
         with track_source_lookups() as was_consulted:
-            collected, answers = self._collect_evidence(started)
+            collected, answers = self._judge(started, _collect_runs(started))
             has_only_own_places = not was_consulted()  # other locations depend on source files
+        if self._has_changed(started.prepared.runnable):
+            raise ModelChangedError
         is_lasting = has_only_own_places and all(map(is_lasting_answer, answers)) and is_lasting_step(collected.step)
         return msgspec.structs.replace(collected, is_lasting=is_lasting)
-
-    def _collect_evidence(self, started: StartedModel) -> tuple[CollectedModel, list[Future[Observation]]]:
-        prepared, ran = started.prepared, _collect_runs(started)
-        try:
-            if _has_content(prepared):
-                return self._judge(started, ran)
-        except (OSError, UnreadableModel):
-            if _has_content(prepared):
-                raise
-        reason = "the model files changed during the check"
-        hint = "make sure that no other program writes to the model files, and re-run the check"
-        stages = sorted(self._settings.stages & {Stage.RUNTIME, Stage.PARITY})
-        undone = (IncompleteCheck(stage, prepared.path, "", reason, hint, transient=True) for stage in stages)
-        return CollectedModel(started.cases, (), StepResult(undone=(*started.sourced.undone, *undone))), []
 
     def _judge(self, started: StartedModel, ran: list[ObservedRun]) -> tuple[CollectedModel, list[Future[Observation]]]:
         """Collect the evidence for a model. The model is read again, since keeping all models needs too much memory."""
@@ -393,17 +440,16 @@ class _Executor:
         settings = self._settings
         benchmarks = Benchmarks(settings.project.folder, settings.revision, self._jobs.submit, self._folder)
         for model in self._models:
-            if model.planned.model.settings.budget is not None:
-                yield benchmarks.measure(model, collected[model.path].cases)
+            if model.planned.model.settings.budget is not None and model.path in collected:
+                cases = collected[model.path].cases
+                measured = self._contain(model, (Stage.RUNTIME,), benchmarks.measure, model, cases)
+                yield from [measured] if measured is not None else []
 
 
-def _has_content(prepared: PreparedModel) -> bool:
-    """Return whether the files of a model are unchanged since its facts were read."""
-    try:
-        files = list_content_files(prepared.facts, prepared.planned.model.absolute)
-        return all(sha256_of(path) == sha256 for path, sha256 in files.items())
-    except OSError:
-        return False
+def _identify(model: RunnableModel) -> list[tuple[int, ...]]:
+    """Return the identity of each file of a model, without ctime, which changes if onnxgate links to the file."""
+    files = list_content_files(model.facts, model.planned.model.absolute)
+    return [file_identity(path.stat())[:-1] for path in files]
 
 
 def _collect_runs(started: StartedModel) -> list[ObservedRun]:

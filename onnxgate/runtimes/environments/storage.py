@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
-import platformdirs
 
-from onnxgate.core.files import read_limited, remove_path, replace_atomically
+from onnxgate.core.files import cache_dir, read_limited, remove_path, replace_atomically
 
 ENVIRONMENTS = "environments"
 """Name of the environments folder in the cache."""
@@ -24,13 +23,6 @@ LAYOUT_VERSION = 1
 """Version of the folder layout; after a change, all environments are created again."""
 
 SHARED_CACHE_VARIABLE = "ONNXGATE_KEPT_DIR"
-
-
-def cache_dir() -> Path:
-    """Return onnxgate's cache folder, which `ONNXGATE_CACHE_DIR` overrides. It may not exist yet."""
-    if chosen := os.environ.get("ONNXGATE_CACHE_DIR"):
-        return Path(chosen).absolute()
-    return platformdirs.user_cache_path("onnxgate", appauthor=False)
 
 
 def support_dir() -> Path:
