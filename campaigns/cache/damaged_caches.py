@@ -25,7 +25,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnxgate.cli import main
-from onnxgate.core.files import add_checksum, verify_checksum
+from onnxgate.core.cache_entries import add_checksum, verify_checksum
 from onnxgate.gate import outcome_cache, static_cache
 from onnxgate.support import limits, operators
 from tests.conftest import ROOT

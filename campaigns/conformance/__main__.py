@@ -1,12 +1,13 @@
 """Compare predictions with real loads; fail if there is an unexplained difference.
 
-    python -m campaigns.conformance [--corpus backend|fuzz|pairs|mutants] [--releases 1.16.3,1.31.1]
+    python -m campaigns.conformance [--corpus backend|fuzz|pairs|mutants|structure] [--releases 1.16.3,1.31.1]
         [--optimization all|disabled] [--seed 0] [--count 12000]
     python -m campaigns.conformance --engine onnxruntime-web [--releases 1.24.3,1.30.0]
 
 Without arguments, all corpora run on their default releases. `--releases all` selects all releases with known kernels,
-and `--list` prints every disagreement and every ignored model. `--seed` and `--count` choose the mutants. Other engines
-than ONNX Runtime load the backend corpus in the environments and workers of onnxgate; a wrongly predicted refusal and
+and `--list` prints every disagreement and every ignored model. `--seed` and `--count` choose the mutants.
+The corpus `structure` only runs if it is selected: mutants of nodes, names, subgraphs and functions. Other engines than
+ONNX Runtime load the backend corpus in the environments and workers of onnxgate; a wrongly predicted refusal and
 more than 1 % of missed refusals fail. Downloads and measurements are stored in `ONNXGATE_CONFORMANCE_CACHE`, so that an
 interrupted run can continue.
 """
@@ -17,8 +18,9 @@ import argparse
 import re
 import sys
 from collections import Counter
+from collections.abc import Mapping
 
-from campaigns.conformance import backend_models, corpora, mutants
+from campaigns.conformance import backend_models, corpora, mutants, structure_mutations
 from campaigns.conformance.comparison import Comparison, Disagreement, Kind
 from campaigns.conformance.environments import cache
 from campaigns.conformance.known_disagreements import explanation, idle, unexplained
@@ -26,11 +28,15 @@ from campaigns.conformance.load_outcome import BACKEND
 from campaigns.conformance.mutant_comparison import MUTANTS, compare_mutants
 from campaigns.conformance.real_loads import LEVELS
 from campaigns.conformance.suite import ENGINE_RELEASES, RELEASES, compared, compared_on
+from campaigns.fuzz import seed_models
 from onnxgate.support.operators import list_known_releases
 
 ONNXRUNTIME = "onnxruntime"
 MAX_MISSED = 0.01
 """Share of models that releases of other engines may refuse although they are predicted to load."""
+STRUCTURE = "structure"
+SEED_WEIGHT = 20
+"""How often each seed model is chosen compared with a backend model; only few of these have subgraphs and functions."""
 MUTANT_COUNT = 12_000
 MUTANT_RELEASES = ("1.18.1", "1.22.1", "1.25.1", "1.31.1")
 TEXT_LENGTH = 120
@@ -44,8 +50,8 @@ def main() -> int:
         return _check_engine(arguments)
     failures = 0
     for corpus in arguments.corpus or (*RELEASES, MUTANTS):
-        if corpus == MUTANTS:
-            failures += _check_mutants(arguments)
+        if corpus in (MUTANTS, STRUCTURE):
+            failures += _check_mutants(arguments, corpus)
             continue
         releases = _releases(arguments.releases, corpus)
         comparisons = []
@@ -76,7 +82,7 @@ def _check_engine(arguments: argparse.Namespace) -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m campaigns.conformance", description=__doc__.partition("\n")[0])
-    parser.add_argument("--corpus", action="append", choices=[*RELEASES, MUTANTS])
+    parser.add_argument("--corpus", action="append", choices=[*RELEASES, MUTANTS, STRUCTURE])
     parser.add_argument(
         "--releases", default="", help="releases, separated by commas; `all`: every release with known kernels"
     )
@@ -88,12 +94,17 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _check_mutants(arguments: argparse.Namespace) -> int:
+def _check_mutants(arguments: argparse.Namespace, corpus_name: str) -> int:
     """Print one row per release; return the number of releases with a false alarm or too many misses."""
     folder = cache()
     models = list(backend_models.distinct(backend_models.generated()).items())
-    chosen = dict(mutants.every(models, arguments.count, arguments.seed))
-    corpus = corpora.write(chosen, folder / f"{MUTANTS}-{arguments.seed}-{arguments.count}.zip")
+    mutations: Mapping[str, mutants.Mutation] = mutants.MUTATIONS
+    if corpus_name == STRUCTURE:
+        seeds = {name: model for name, model in seed_models.seeds().items() if name != "external"}
+        models += [(name, model.SerializeToString()) for name, model in seeds.items()] * SEED_WEIGHT
+        mutations = structure_mutations.MUTATIONS
+    chosen = dict(mutants.every(models, arguments.count, arguments.seed, mutations))
+    corpus = corpora.write(chosen, folder / f"{corpus_name}-{arguments.seed}-{arguments.count}.zip")
     releases = arguments.releases.split(",") if arguments.releases else MUTANT_RELEASES
     failures = 0
     for counts in compare_mutants(corpus, releases, folder):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
@@ -26,8 +26,11 @@ CONTAINERS = ("tensor_type", "sequence_type", "optional_type", "map_type")
 Mutation = Callable[[ModelProto, Random], bool]
 
 
-def every(models: Sequence[tuple[str, bytes]], count: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
+def every(
+    models: Sequence[tuple[str, bytes]], count: int, seed: int = 0, mutations: Mapping[str, Mutation] | None = None
+) -> Iterator[tuple[str, bytes]]:
     """Yield `count` different mutants with their names, such as `17/attribute-removed/1.23.2/node/test_gemm`."""
+    mutations = MUTATIONS if mutations is None else mutations
     small = [(name, data) for name, data in models if len(data) <= MAX_BYTES]
     known: set[bytes] = set()
     index = 0
@@ -35,9 +38,9 @@ def every(models: Sequence[tuple[str, bytes]], count: int, seed: int = 0) -> Ite
         random = Random(f"{seed}/{index}")
         index += 1
         name, original = random.choice(small)
-        kind = random.choice([*MUTATIONS])
+        kind = random.choice([*mutations])
         model = ModelProto.FromString(original)
-        if not MUTATIONS[kind](model, random):
+        if not mutations[kind](model, random):
             continue
         data = model.SerializeToString(deterministic=True)
         if data != original and data not in known:

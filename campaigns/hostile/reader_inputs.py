@@ -20,8 +20,8 @@ from campaigns.hostile import mutations
 from campaigns.hostile.reader_campaign import Reader
 from onnxgate import __version__, rules
 from onnxgate.core import report_json as json_format
+from onnxgate.core.cache_entries import add_checksum, verify_checksum
 from onnxgate.core.errors import ConfigError, LockError, UsageError
-from onnxgate.core.files import add_checksum, verify_checksum
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Load, Probe, Run, RunResult
 from onnxgate.core.report import Report, Shard
 from onnxgate.formats import text

@@ -26,14 +26,8 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from onnxgate.core.files import (
-    decode_entry,
-    encode_entry,
-    file_identity,
-    read_limited,
-    record_damage,
-    remove_path,
-)
+from onnxgate.core.cache_entries import decode_entry, encode_entry, record_damage
+from onnxgate.core.files import file_identity, read_limited, remove_path
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import Completed, Failure, Observation, Refused, RunResult
 from onnxgate.core.report import Measured, Replay

@@ -25,16 +25,8 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.core.files import (
-    Identity,
-    decode_entry,
-    encode_entry,
-    file_identity,
-    read_limited,
-    record_damage,
-    remove_path,
-    sha256_of,
-)
+from onnxgate.core.cache_entries import decode_entry, encode_entry, record_damage
+from onnxgate.core.files import Identity, file_identity, read_limited, remove_path, sha256_of
 from onnxgate.core.jobs import CaseResult, Completed, Job, Observation, Run, RunResult
 from onnxgate.project.engines import runs_on_node
 from onnxgate.runtimes import sandbox

@@ -21,20 +21,16 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from onnxgate.core.cache_entries import add_checksum, decode_entry, encode_entry, record_damage, write_entry_file
 from onnxgate.core.files import (
     REMEMBERED_BYTES,
     Identity,
-    add_checksum,
-    decode_entry,
-    encode_entry,
     file_identity,
     is_settled,
     known_digest,
     read_limited,
-    record_damage,
     remember_digests,
     temporary_folder,
-    write_entry_file,
 )
 from onnxgate.core.findings import IncompleteCheck, Stage, version_sort_key
 from onnxgate.core.jobs import Completed, Crashed, Harvest, Load, Observation, Refused, TimedOut

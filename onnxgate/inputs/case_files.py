@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
+from onnxgate.core.cache_entries import record_damage
 from onnxgate.core.errors import ConfigError
-from onnxgate.core.files import open_regular, record_damage, remove_path, replace_atomically
+from onnxgate.core.files import open_regular, remove_path, replace_atomically
 from onnxgate.core.jobs import InputCase
 from onnxgate.core.text import pluralize
 from onnxgate.inputs.axis_sizes import DTYPES, element_type, match_axis_sizes, name_axes

@@ -16,11 +16,13 @@ from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes, inline_operators
 from onnxgate.model.reading.tensor_data import MAX_SMALL_ELEMENTS, read_small_values
 from onnxgate.model.reading.view import ModelView, iter_node_subgraphs
+from onnxgate.model.subgraphs.reduced_models import called_function_key, function_key, list_needed_values
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 _INT64, _BOOL = 7, 9
+_KNOWN_DOMAINS = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"})
 _MAX_ROUNDS = 8
 """Maximum number of times that shapes are inferred again because further constants were folded."""
 INLINED_OPERATORS = frozenset({"CenterCropPad"})
@@ -84,6 +86,31 @@ def folds_nodes(view: ModelView, model: ModelProto, inferred: ModelProto | None)
     return False
 
 
+def has_unknown_operators(view: ModelView) -> bool:
+    """Return whether the main graph has operators that onnx does not know, after which it reports no errors."""
+    functions = {function_key(function.proto) for function in view.functions}
+    return any(
+        node.operator[0] not in _KNOWN_DOMAINS and node.operator not in functions for node in view.graphs[0].nodes
+    )
+
+
+def _without_unknown_operators(model: ModelProto) -> None:
+    """Remove operators that onnx does not know, and the nodes that take their outputs, because of unknown types."""
+    functions = {function_key(function) for function in model.functions}
+    unknown: set[str] = set()
+    kept = []
+    for node in model.graph.node:
+        is_known = canonical_domain(node.domain) in _KNOWN_DOMAINS or called_function_key(node) in functions
+        if is_known and unknown.isdisjoint(list_needed_values(node)):
+            kept.append(node)
+        else:
+            unknown.update(node.output)
+    if len(kept) < len(model.graph.node):
+        nodes = type(model.graph)(node=kept).node
+        model.graph.ClearField("node")
+        model.graph.node.extend(nodes)
+
+
 def infer_folded_shapes(model: ModelProto) -> None:
     """Infer the shapes of a model strictly, with folded constants and without its declared output shapes.
 
@@ -91,7 +118,9 @@ def infer_folded_shapes(model: ModelProto) -> None:
         OnnxError: shapes contradict each other.
         FailedCallError: a call of onnx failed.
     """
-    copy = _inline_functions(_without_declared_shapes(model))
+    copy = _without_declared_shapes(model)
+    _without_unknown_operators(copy)
+    copy = _inline_functions(copy)
     constants: dict[str, FoldedValue] = {}
     for _ in range(_MAX_ROUNDS):
         inferred = infer_shapes(copy, check_type=True, strict_mode=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.model import onnx_functions
-from onnxgate.model.constant_folding import can_fold, folds_nodes, infer_folded_shapes
+from onnxgate.model.constant_folding import can_fold, folds_nodes, has_unknown_operators, infer_folded_shapes
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, element_name
 from onnxgate.model.inner_scopes import find_inner_faults
 from onnxgate.model.local_functions import (
@@ -327,7 +327,7 @@ def _infer_folded_shapes(
     view: ModelView, model: ModelProto, fault: ModelFault | None, inferred: ModelProto | None
 ) -> None:
     """Infer shapes with folded constants, unless the result would be the same as without."""
-    if fault is not None or (can_fold(view) and folds_nodes(view, model, inferred)):
+    if fault is not None or has_unknown_operators(view) or (can_fold(view) and folds_nodes(view, model, inferred)):
         infer_folded_shapes(model)
 
 

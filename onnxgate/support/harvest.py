@@ -13,7 +13,8 @@ from typing import Literal, TypeVar
 import msgspec
 from packaging.version import Version
 
-from onnxgate.core.files import add_checksum, read_limited, record_damage, verify_checksum, write_entry_file
+from onnxgate.core.cache_entries import add_checksum, record_damage, verify_checksum, write_entry_file
+from onnxgate.core.files import read_limited
 from onnxgate.model.facts import canonical_domain
 from onnxgate.support.limits import Limits
 from onnxgate.support.operators import (

@@ -17,8 +17,8 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "onnxgate"
 QUOTED = re.compile(rf"`((?:onnxgate )?(?:{'|'.join(COMMANDS)}) [^`\n]+|onnxgate [^`\n]+)`")
 OPTION = re.compile(r"`(--[a-z][a-z-]*)(?:[ =][^`\n]*)?`")
-OF_OTHER_PROGRAMS = frozenset({"--ours", "--theirs", "--no-ext-diff", "--format"})
-"""Options of git and uv in messages about these programs."""
+OF_OTHER_PROGRAMS = frozenset({"--ours", "--theirs", "--no-ext-diff", "--format", "--prefix"})
+"""Options of git, uv and npm in messages about these programs."""
 
 
 def texts(path: Path) -> Iterator[str]:

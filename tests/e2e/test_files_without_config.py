@@ -13,7 +13,7 @@ import onnx.parser
 import pytest
 
 from onnxgate import __version__
-from onnxgate.core.files import add_checksum, verify_checksum
+from onnxgate.core.cache_entries import add_checksum, verify_checksum
 from tests.harness.models import make_external, parse, write
 from tests.harness.repositories.user_repository import Repository, brief
 from tests.harness.version_models import EQUAL, GELU, RELEASES, UNKNOWN, stamped, write_model

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onnxgate.core.files import add_checksum, verify_checksum
+from onnxgate.core.cache_entries import add_checksum, verify_checksum
 from onnxgate.support import harvest, limits, operators
 from tests.e2e.test_isolated_nodes import MISSES, summarize, with_model
 from tests.harness import altered_package

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from onnxgate.core import files
-from onnxgate.core.files import take_damaged_entries
+from onnxgate.core import cache_entries, files
+from onnxgate.core.cache_entries import take_damaged_entries
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.jobs import Completed, RunResult
 from onnxgate.gate import outcome_cache, pipeline
@@ -258,7 +258,7 @@ def test_digests_of_other_kinds(tmp_path: Path, harm: Callable[[Path], None]) ->
 )
 def test_unexpected_fields(tmp_path: Path, change: dict[str, object]) -> None:
     """An entry with a valid checksum, but with unknown, missing, reordered or mistyped fields, is not used."""
-    entry = files.add_checksum(KEY, msgspec.msgpack.encode(change))
+    entry = cache_entries.add_checksum(KEY, msgspec.msgpack.encode(change))
     outcome_cache.write_entry(tmp_path / KEY, StableExport(KEY, 0, {}))
     (tmp_path / KEY / outcome_cache.ENTRY_FILE).write_bytes(entry)
 
@@ -278,13 +278,13 @@ class Counts(msgspec.Struct, frozen=True):
 )
 def test_fields_with_defaults(content: bytes) -> None:
     """A default does not stand for a field that was written; a missing error would be a pass."""
-    entry = files.encode_entry(KEY, Counts(1, (2,)), Counts, msgspec.json)
+    entry = cache_entries.encode_entry(KEY, Counts(1, (2,)), Counts, msgspec.json)
     assert entry is not None
 
-    assert files.decode_entry(KEY, entry, Counts, msgspec.json) == Counts(1, (2,))
-    assert files.decode_entry(KEY, files.add_checksum(KEY, content), Counts, msgspec.json) is None
+    assert cache_entries.decode_entry(KEY, entry, Counts, msgspec.json) == Counts(1, (2,))
+    assert cache_entries.decode_entry(KEY, cache_entries.add_checksum(KEY, content), Counts, msgspec.json) is None
 
 
 def test_values_that_change_when_decoded_are_not_kept() -> None:
     """An integer in a field for numbers would be decoded as another value each time."""
-    assert files.encode_entry(KEY, {"x": 1}, dict[str, float]) is None
+    assert cache_entries.encode_entry(KEY, {"x": 1}, dict[str, float]) is None

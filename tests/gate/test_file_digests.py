@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onnxgate.core import files
-from onnxgate.core.files import add_checksum
+from onnxgate.core.cache_entries import add_checksum
 from onnxgate.gate.static_cache import FileDigestCache
 from onnxgate.model.reading.file_format import LfsPointer
 from onnxgate.project.git.repository import find_lfs_contents

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import math
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -68,7 +70,9 @@ inputs = "samples/*.npz"
 quantized-from = "float.onnx"
 """
 NAME = "onnxruntime 1.23.2"
-REPLAY = Replay(model="m.onnx", rules=("a",), cases=("a",), seed=0, command="x", inputs=("m-0.npz",))
+STORED = f"m-{hashlib.sha256().hexdigest()[:12]}.npz"
+"""The name of stored inputs without arrays."""
+REPLAY = Replay(model="m.onnx", rules=("a",), cases=("a",), seed=0, command="x", inputs=(STORED,))
 
 
 @dataclass
@@ -97,7 +101,7 @@ class Project:
         (self.folder / "samples").mkdir()
         np.savez(self.folder / "samples" / "a.npz", x=np.ones(3))
         (self.folder / "inputs").mkdir()
-        (self.folder / "inputs" / "m-0.npz").write_bytes(b"")
+        zipfile.ZipFile(self.folder / "inputs" / STORED, "w").close()
         return self
 
     def check(self) -> tuple[OutcomeCache, PlannedModel]:
@@ -265,7 +269,7 @@ CHANGES: dict[str, Callable[[Project], object]] = {
     "input file": lambda it: np.savez(it.folder / "samples" / "a.npz", x=np.zeros(3)),
     "more input files": lambda it: np.savez(it.folder / "samples" / "b.npz", x=np.ones(3)),
     "renamed input file": lambda it: (it.folder / "samples" / "a.npz").rename(it.folder / "samples" / "c.npz"),
-    "stored inputs": lambda it: (it.folder / "inputs" / "m-0.npz").unlink(),
+    "stored inputs": lambda it: (it.folder / "inputs" / STORED).unlink(),
     "tolerance": _add_config("tolerance = { y = { rtol = 1.0, atol = 1.0 } }\n"),
     "sizes": _add_config("sizes = { N = [5] }\n"),
     "level": _add_config('[rules]\nrun-failed = "warning"\n'),
@@ -346,12 +350,11 @@ def test_entry_under_another_key_is_not_read(project: Project) -> None:
     assert project.recall() is None
 
 
-def test_linked_or_endless_entries_are_not_read(project: Project, tmp_path: Path) -> None:
+def test_endless_entries_are_not_read(project: Project) -> None:
     """Only a regular file of limited size is read."""
     file = project.entry()
-    (tmp_path / "elsewhere").write_bytes(file.read_bytes())
     file.unlink()
-    file.symlink_to(tmp_path / "elsewhere")
+    file.symlink_to("/dev/zero")
 
     assert project.recall() is None
 

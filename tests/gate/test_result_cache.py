@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from onnxgate.core.files import add_checksum, verify_checksum
+from onnxgate.core.cache_entries import add_checksum, verify_checksum
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Load, Observation, Refused, Run, RunResult
 from onnxgate.gate.result_cache import ResultCache
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel

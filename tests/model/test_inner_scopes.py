@@ -66,3 +66,14 @@ def test_domain_of_nodes_in_branches(tmp_path: Path) -> None:
 
     assert fault is not None
     assert "`Relu` has the domain `ai.onnx`" in fault.message
+
+
+def test_nodes_next_to_unknown_operators(tmp_path: Path) -> None:
+    """onnx reports no errors after an operator that it does not know, but runtimes find them."""
+    body = "(float[2, 3] x, float[2, 3] w) => (float y, float z) { y = com.microsoft.FastGelu (x) z = MatMul (x, w) }"
+    path = write(tmp_path / "model.onnx", parse(f"g {body}", HEAD))
+
+    fault = find_fault(read_view(path, large_bytes=10**9, small_bytes=64), path)
+
+    assert fault is not None
+    assert "Incompatible dimensions" in fault.message

@@ -10,7 +10,7 @@ import msgspec
 import onnx
 import pytest
 
-from onnxgate.core.files import add_checksum
+from onnxgate.core.cache_entries import add_checksum
 from onnxgate.model.reading.view import ModelView
 from onnxgate.support import harvest, limits, operators
 from onnxgate.support.harvest import HarvestCache

@@ -94,7 +94,7 @@ def common_options_without(
 
 def _print_damaged_entries(options: CommonOptions) -> None:
     """With `-v`, print the cache entries that were damaged, and whose content was therefore computed again."""
-    from onnxgate.core.files import take_damaged_entries  # keeps `--help` light
+    from onnxgate.core.cache_entries import take_damaged_entries  # keeps `--help` light
 
     for entry in take_damaged_entries():
         if options.verbose and not options.quiet:

@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from onnxgate import __version__
+from onnxgate.core.cache_entries import add_checksum, decode_entry, record_damage, write_entry_file
 from onnxgate.core.errors import UsageError
-from onnxgate.core.files import add_checksum, decode_entry, read_limited, record_damage, write_entry_file
+from onnxgate.core.files import read_limited
 from onnxgate.core.report import Report
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.project import Project, SelectedModel

@@ -29,13 +29,17 @@ _ABSENT_LOCATION = "#"
 """Location that marks external data as being in memory, so that onnx opens no file. Source: onnx since 1.16."""
 _CONTRIB_DOMAIN = "com.microsoft"
 _EXPERIMENTAL_DOMAIN = "onnxgate.experimental"
-_EXPERIMENTAL_OPERATORS = frozenset(
+EXPERIMENTAL_OPERATORS = frozenset(
     (
         *("ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit"),
         *("GivenTensorFill", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
     )
 )
-"""Operators for which `onnx.checker` prints a warning that bypasses `sys.stdout`. Source: onnx 1.23, checker.cc."""
+"""Operators for which `onnx.checker` prints a warning that bypasses `sys.stdout`. Source: onnx 1.23, checker.cc.
+
+ONNX Runtime does not check their attributes and number of inputs. Source: Crop and DynamicSlice with others, loaded on
+1.16.3, 1.24.4 and 1.31.1.
+"""
 
 
 _ADDED_OPERATORS = frozenset(
@@ -151,13 +155,17 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
     _replace_elements(graph, "initializer", weights.values())
     used = {name for node in graph.node for name in list_needed_values(node)} | {value.name for value in graph.output}
     constants = [node for node in graph.node if node.op_type == "Constant" and len(node.output) == 1]
-    for node in [it for it in constants if it.output[0] not in used and _has_known_type(it)]:
+    for node in [it for it in constants if it.output[0] not in used and _is_ignored_if_unused(it)]:
         graph.node.remove(node)
     return None if copy == model else copy
 
 
-def _has_known_type(constant: NodeProto) -> bool:
-    return all(it.t.data_type in ELEMENT_TYPES for it in constant.attribute if it.HasField("t"))
+def _is_ignored_if_unused(constant: NodeProto) -> bool:
+    """Return whether runtimes ignore an unused constant; they read sparse ones, and refuse some of them."""
+    values = constant.attribute
+    return not any(
+        it.HasField("sparse_tensor") or (it.HasField("t") and it.t.data_type not in ELEMENT_TYPES) for it in values
+    )
 
 
 def _has_inner_weights(graph: GraphProto) -> bool:
@@ -275,7 +283,7 @@ def _list_renamed_operators(model: ModelProto) -> frozenset[str]:
         imported.version for imported in model.opset_import if canonical_domain(imported.domain) == DEFAULT_DOMAIN
     )
     added = {"LayerNormalization"} if max(opsets, default=0) < _LAYER_NORMALIZATION_SINCE else frozenset()
-    return _ADDED_OPERATORS | _EXPERIMENTAL_OPERATORS | added
+    return _ADDED_OPERATORS | EXPERIMENTAL_OPERATORS | added
 
 
 def _import_domain(model: ModelProto, domain: str) -> None:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from onnxgate.core.text import pluralize
+from onnxgate.model.subgraphs.reduced_models import EXPERIMENTAL_OPERATORS
 from onnxgate.support.matching.operations import Operation, SupportGap
 from onnxgate.support.operators import MIXED, SINGLE, VARIADIC, FormalParameter, Schema
 
@@ -26,6 +27,9 @@ Violation = tuple[str, str]  # problem; facts that distinguish it from other pro
 def find_schema_violation(operation: Operation, schema: Schema) -> SupportGap | None:
     """Return the first violation of the operator's schema by an operation; None if there is none."""
     name = f"{operation.label}({schema.since})"
+    if operation.label in EXPERIMENTAL_OPERATORS:
+        violation = next(_check_types(operation, schema, name), None)
+        return SupportGap("type-mismatch", violation[0], about=violation[1]) if violation else None
     problems = itertools.chain(_check_attributes(operation, schema, name), _check_arguments(operation, schema, name))
     if violation := next(problems, None):
         return SupportGap("attribute-unsupported", violation[0], about=violation[1])
@@ -80,6 +84,14 @@ def _check_types(operation: Operation, schema: Schema, name: str) -> Iterator[Vi
         types = schema.types_of(formal)
         if value_type and value_type not in types and (formal.type in bound or len(types) == 1):
             yield f"`{name}` does not return `{value_type}` for `{formal.name}`", f"{formal.name}={value_type}"
+        elif value_type and formal.option != MIXED and bound.get(formal.type, value_type) != value_type:
+            problem = f"`{name}` returns `{bound[formal.type]}` for `{formal.name}`, but `{value_type}` is declared"
+            yield problem, f"{formal.name}={value_type}"
+    expected = _list_ruled_types(operation.label, schema, operation.inputs)
+    for index, output_type in enumerate(operation.outputs):
+        is_ruled = output_type and not _infer_bound_output(schema, bound, index)
+        if is_ruled and expected.get(index, output_type) != output_type:
+            yield f"`{name}` does not return `{output_type}` as output {index + 1}", f"output {index + 1}={output_type}"
 
 
 ArgumentTypes = Sequence[str | None]
@@ -108,14 +120,18 @@ def infer_output_types(operator: str, schema: Schema, inputs: ArgumentTypes, cou
     for formal, value_type in _pair_arguments(schema.inputs, inputs):
         if value_type and formal.option != MIXED:
             bound.setdefault(formal.type, value_type)
-    rules = _OUTPUT_TYPE_RULES.get(f"{operator}({schema.since})", {})
-    types = []
-    for position in range(count):
-        rule = rules.get(position, "")
+    ruled = _list_ruled_types(operator, schema, inputs)
+    return [_infer_bound_output(schema, bound, position) or ruled.get(position, "") for position in range(count)]
+
+
+def _list_ruled_types(operator: str, schema: Schema, inputs: ArgumentTypes) -> dict[int, str]:
+    """Return the types of outputs that the schema does not determine, by index."""
+    types: dict[int, str] = {}
+    for position, rule in _OUTPUT_TYPE_RULES.get(f"{operator}({schema.since})", {}).items():
         index, default = (len(inputs), rule) if isinstance(rule, str) else rule
-        by_rule = (inputs[index] if index < len(inputs) else None) or default
-        types.append(_infer_bound_output(schema, bound, position) or by_rule)
-    return types
+        known = inputs[index] if index < len(inputs) else None
+        types[position] = known or default
+    return {position: value_type for position, value_type in types.items() if value_type}
 
 
 _OUTPUT_TYPE_RULES: dict[str, dict[int, str | tuple[int, str]]] = {

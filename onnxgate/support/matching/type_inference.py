@@ -92,7 +92,8 @@ def _describe_interface(
     for value in graph.input:
         if value.name not in defaults:
             yield InterfaceValue("input", value.name, format_known_type(value.type))
-    for value in graph.output:
+    outputs = {value.name: value for value in reversed(graph.output)}  # the first of a name counts
+    for value in reversed(outputs.values()):
         value_type = format_known_type(value.type)
         if not value_type and (known := type_of(value.name)) is not None:
             value_type = format_known_type(known)

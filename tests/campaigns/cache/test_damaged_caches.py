@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from campaigns.cache.damaged_caches import damage
-from onnxgate.core.files import verify_checksum
+from onnxgate.core.cache_entries import verify_checksum
 from onnxgate.gate.execution.stable_exports import StableExport
 from onnxgate.gate.outcome_cache import read_entry, write_entry
 from tests.conftest import ROOT

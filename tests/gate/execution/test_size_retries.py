@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
@@ -82,7 +82,7 @@ class Runtimes:
         self._takes, self._source, self._text, self._chosen = takes, source, text, chosen
         self._crashes = crashes
 
-    def show(self, *folders: Path) -> None:
+    def show(self, *folders: Path, models: Iterable[Path] = ()) -> None:
         """Grant access to folders; this host reads no files."""
 
     def submit(self, worker_spec: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.core.files import add_checksum
+from onnxgate.core.cache_entries import add_checksum
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.jobs import Export, Load, Probe
 from onnxgate.core.report import Cell, Report, ReportedModel

@@ -393,9 +393,8 @@ def _check_mask(operation: Operation, since: int, release: str) -> SupportGap | 
     mask = operation.inputs[3] if operation.name == "Attention" and len(operation.inputs) > 3 else None
     if mask in (None, "", "tensor(bool)", "tensor(float)"):
         return None
-    is_masked_again = operation.inputs[6:] not in ((), (None,)) or bool(
-        read_attribute_values(operation).get("is_causal")
-    )
+    is_causal = read_attribute_values(operation).get("is_causal") == 1
+    is_masked_again = is_causal or operation.inputs[6:] not in ((), (None,))
     if not is_release_within(release, "", "1.31.1" if is_masked_again else "1.23.2"):
         return None
     problem = f"there is no kernel for `{operation.label}({since})` with `attn_mask` = `{mask}`"

@@ -136,3 +136,23 @@ def test_mode_of_an_output_that_is_omitted() -> None:
     actual = [prediction(f"{head} {{ {outputs} = {node} }}", "1.31.1").verdict for outputs in ("y", "y, k, v, m")]
 
     assert actual == ["loads", "refused"]
+
+
+def test_declared_types_of_outputs() -> None:
+    """An output has the type that its operator determines; releases refuse other declared types."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[2] x, float s)'
+    texts = [
+        f"{head} => (double[2] y) {{ a = com.microsoft.FastGelu (x) y = Add (a, x) }}",
+        f"{head} => (int8[2] y) {{ y = com.microsoft.QuantizeLinear (x, s) }}",
+        f"{head} => (uint8[2] y) {{ y = com.microsoft.QuantizeLinear (x, s) }}",
+    ]
+
+    assert ["refused", "refused", "loads"] == [prediction(text, "1.31.1").verdict for text in texts]
+
+
+def test_experimental_operators() -> None:
+    """Releases check neither attributes nor the number of inputs of experimental operators."""
+    node = "{ y = Crop <border = [0, 0, 1, 1], q = 1> (x) }"
+    text = f'<ir_version: 8, opset_import: ["" : 9]> g (float[1, 1, 4, 4] x) => (float y) {node}'
+
+    assert prediction(text, "1.31.1").verdict == "loads"
