@@ -11,10 +11,12 @@ import onnx
 import pytest
 
 from onnxgate.core.errors import ConfigError
-from onnxgate.core.findings import Stage
+from onnxgate.core.findings import CHANGED_FILES, Stage
+from onnxgate.core.jobs import Job, Run
 from onnxgate.gate.execution import executor
 from tests.gate.execution.test_model_readings import WatchedRuntimes, execute
 from tests.gate.execution.test_size_retries import NEW
+from tests.gate.test_changed_files import grow, remove, replace, save_model, truncate
 from tests.harness.models import parse
 
 STEPS = {
@@ -100,3 +102,41 @@ def test_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         execute(save_models(tmp_path / "models"), WatchedRuntimes(lambda _: None))
+
+
+@pytest.mark.parametrize("change", [truncate, grow, replace, remove])
+@pytest.mark.parametrize("moment", ["input cases", "run", "parity"])
+def test_data_that_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], moment: str, cache: Path
+) -> None:
+    """A model whose external data changes is undecided for this reason, and is not a bug; other models are judged."""
+    save_model(tmp_path)
+    onnx.save(parse(), tmp_path / "good.onnx")
+    changed: list[Path] = []
+
+    def change_once() -> None:
+        if not changed:
+            changed.append(tmp_path / "m.bin")
+            change(changed[0])
+
+    def watch(job: Job) -> None:
+        if moment == "run" and isinstance(job, Run) and job.model.endswith("m.onnx"):
+            change_once()
+
+    name = {"input cases": "create_cases", "parity": "OutputComparer"}.get(moment)
+    if name is not None:
+        original: Callable[..., Any] = getattr(executor, name)
+
+        def run(*arguments: Any) -> Any:
+            change_once()
+            return original(*arguments)
+
+        monkeypatch.setattr(executor, name, run)
+
+    result = execute(tmp_path, WatchedRuntimes(watch))
+
+    reasons = {(it.reason, it.hint) for it in result.step.undone if it.model == "m.onnx"}
+    assert changed
+    assert {CHANGED_FILES} == reasons
+    assert ["good.onnx"] == list(result.collected)
+    assert not (cache / "bugs").exists()
