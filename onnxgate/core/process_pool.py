@@ -26,6 +26,7 @@ import msgspec
 
 from onnxgate.core.bug_reports import keep_bug_report
 from onnxgate.core.errors import describe_bug
+from onnxgate.core.findings import CHANGED_FILES
 from onnxgate.core.machine_faults import find_fault_in_text
 from onnxgate.core.text import truncate
 
@@ -58,8 +59,8 @@ class CallLimits(msgspec.Struct, frozen=True):
 class CallFailure(msgspec.Struct, frozen=True):
     """The reason why a call in a child process failed."""
 
-    how: Literal["crashed", "timed-out", "memory", "raised"]
-    words: str  # "SIGSEGV", "300 s", or the exception
+    how: Literal["crashed", "timed-out", "memory", "raised", "changed"]
+    words: str = ""  # "SIGSEGV", "300 s", or the exception
     trace: str = ""  # traceback of the exception
 
 
@@ -96,6 +97,8 @@ def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
             return f"{doing} took longer than {failure.words}", report
         case "memory":
             return f"{doing} needed more than {failure.words} of memory", report
+        case "changed":
+            return CHANGED_FILES
         case "raised":
             if fault := find_fault_in_text(failure.words, is_trusted=True):
                 return fault

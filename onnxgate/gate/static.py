@@ -22,13 +22,13 @@ from onnxgate.core.files import (
     sha256_of,
 )
 from onnxgate.core.findings import IncompleteCheck, Place, RuleHit, Stage
-from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool, describe_failure
+from onnxgate.core.process_pool import Call, CallFailure, CallLimits, FailedCallError, ProcessPool, describe_failure
 from onnxgate.evidence.file import ModelFile
 from onnxgate.gate.results import resolution
 from onnxgate.gate.static_cache import FileDigestCache, StaticResultCache, digest_static_key
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.onnx_package import defer_initialization
-from onnxgate.model.reading.external_data import classify_layout, inspect_data_file
+from onnxgate.model.reading.external_data import classify_layout, find_external_files, inspect_data_file
 from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.model.validity import CheckedModel
 from onnxgate.project.config.project import Project, SelectedModel
@@ -200,7 +200,9 @@ class StaticAnalyzer:
         calls = [Call(read_model_file, query, FileReading, _child_bounds(query.model)) for query in queries]
         answers = self._children.run(calls, at_once=_child_count(calls))
         failed = [
-            index for index, answer in enumerate(answers) if isinstance(answer, CallFailure) and queries[index].support
+            index
+            for index, answer in enumerate(answers)
+            if isinstance(answer, CallFailure) and answer.how != "changed" and queries[index].support
         ]
         if failed:
             alone = self._read([FileQuery(queries[index].model) for index in failed])
@@ -308,7 +310,21 @@ class StaticAnalyzer:
 
 
 def read_model_file(query: FileQuery) -> FileReading:
-    """Read a model file and predict its support. Runs in a child process."""
+    """Read a model file and predict its support. Runs in a child process.
+
+    Raises:
+        FailedCallError: the model or its data changed while it was read.
+    """
+    try:
+        return _read_unchanged(query)
+    except (FailedCallError, MemoryError):
+        raise
+    except Exception as error:
+        _read_unchanged(query)  # fails again, unless the files changed
+        raise FailedCallError(CallFailure("changed")) from error
+
+
+def _read_unchanged(query: FileQuery) -> FileReading:
     model = query.model
     with track_source_lookups() as was_consulted:
         before = _stat_or_none(model.absolute)
@@ -323,15 +339,42 @@ def read_model_file(query: FileQuery) -> FileReading:
         support = None
         if query.support is not None and inspected.content is not None and file.facts is not None:
             support = _match_content(query.support, file.facts, inspected.content, lasting=is_same)
+        _require_unchanged(model.absolute, before, file.facts, inspected.content)
         return FileReading(file, lasting, known_digests, support)
 
 
 def match_support(query: SupportQuery) -> SupportResult:
-    """Run the support stage for a model. Runs in a child process."""
-    model = query.request.model
-    content = file_stage.read_checked_model(model.absolute)
-    is_same = content is not None and (content.view.sha256 or sha256_of(model.absolute)) == query.facts.sha256
-    return _match_content(query.request, query.facts, content, lasting=is_same)
+    """Run the support stage for a model. Runs in a child process.
+
+    Raises:
+        FailedCallError: the model or its data changed since the facts were read, or while the support was predicted.
+    """
+    path, facts = query.request.model.absolute, query.facts
+    before, content = _stat_or_none(path), file_stage.read_checked_model(path)
+    is_same = content is not None and (content.view.sha256 or sha256_of(path)) == facts.sha256
+    if query.is_complete and not is_same:
+        raise FailedCallError(CallFailure("changed"))
+    result = _match_content(query.request, facts, content, lasting=is_same)
+    if query.is_complete:
+        _require_unchanged(path, before, facts, content)
+    return result
+
+
+def _require_unchanged(
+    path: Path, before: os.stat_result | None, facts: ModelFacts | None, content: CheckedModel | None
+) -> None:
+    """Raise an error if a model or its data changed since it was read. `before` is its state before that."""
+    after = _stat_or_none(path)
+    identities = [None if status is None else file_identity(status)[:-1] for status in (before, after)]
+    try:
+        # A program that restores the same content, or only touches the file, does not change the result.
+        is_same = identities[0] == identities[1] or (facts is not None and sha256_of(path) == facts.sha256)
+        if is_same and facts is not None and content is not None and content.view.external:
+            is_same = find_external_files(content.view, path) == (facts.external, facts.unread)
+    except OSError:
+        is_same = False
+    if not is_same:
+        raise FailedCallError(CallFailure("changed"))
 
 
 def _match_content(
