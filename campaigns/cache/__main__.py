@@ -16,7 +16,8 @@ from pathlib import Path
 from campaigns.cache.cold_comparison import differences
 from campaigns.cache.damaged_caches import Ground, find_changed_answers
 from campaigns.cache.random_walk import started
-from onnxgate.runtimes.environments.storage import ENVIRONMENTS, cache_dir
+from onnxgate.core.files import cache_dir
+from onnxgate.runtimes.environments.storage import ENVIRONMENTS
 from tests.conftest import ROOT, _install_wheel, _program
 from tests.harness.repositories.checkout import NOBODY
 from tests.harness.repositories.user_repository import Repository, usual_environment
