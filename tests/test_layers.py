@@ -134,6 +134,7 @@ LAZY = {
         "cli/shared/hint_commands.py",
         "cli/shared/options.py",
         "core/errors.py",
+        "core/files.py",
         "core/text.py",
     ),
     "an unchanged static check imports neither onnx nor numpy": (

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from onnxgate.core.advice import render_advice
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.bug_reports import explain_error
+from onnxgate.core.findings import Hit, IncompleteCheck, Level, Stage
 from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.releases import apply_selection
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
-from onnxgate.project.plan import plan_models
+from onnxgate.project.plan import PlannedModel, plan_models
 from onnxgate.rules import ALL
 from onnxgate.rules.export.export_failed import export_failed
 from onnxgate.rules.export.export_stale import export_stale
@@ -55,14 +57,33 @@ def export_models(
     toolchain: ProjectToolchain, lock: Lock, models: Sequence[SelectedModel], scratch: Path, pool: WorkerPool
 ) -> list[tuple[SelectedModel, ExportOutcome]]:
     """Export the models into `scratch`; the committed files are not changed."""
-    submitted = []
-    for index, planned in enumerate(plan_models(toolchain.project, lock, models)):
+
+    def submit(planned: PlannedModel, folder: Path) -> Callable[[], ExportOutcome]:
         external_data = bool(read_data_locations(planned.model.absolute))
-        plan = plan_export(toolchain, planned, scratch / str(index), external_data=external_data)
-        submitted.append((plan, submit_export(plan, toolchain.spec, pool)))
-    return [
-        (plan.model, stage.collect_evidence(toolchain.project, plan, future.result())) for plan, future in submitted
-    ]
+        plan = plan_export(toolchain, planned, folder, external_data=external_data)
+        future = submit_export(plan, toolchain.spec, pool)
+        return lambda: stage.collect_evidence(toolchain.project, plan, future.result())
+
+    submitted: list[tuple[SelectedModel, Callable[[], ExportOutcome]]] = []
+    for index, planned in enumerate(plan_models(toolchain.project, lock, models)):
+        try:
+            submitted.append((planned.model, submit(planned, scratch / str(index))))
+        except Exception as error:  # noqa: BLE001 - any error of this model
+            submitted.append((planned.model, functools.partial(_describe_error, planned.model, error)))
+    return [(model, _collect_outcome(model, collect)) for model, collect in submitted]
+
+
+def _collect_outcome(model: SelectedModel, collect: Callable[[], ExportOutcome]) -> ExportOutcome:
+    try:
+        return collect()
+    except Exception as error:  # noqa: BLE001 - any error of this model
+        return _describe_error(model, error)
+
+
+def _describe_error(model: SelectedModel, error: Exception) -> ExportOutcome:
+    """Return the outcome of an export that an unexpected error ended."""
+    reason, hint = explain_error(error)
+    return ExportOutcome(undone=IncompleteCheck(Stage.EXPORT, model.path, "", reason, hint))
 
 
 def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> tuple[str, list[str]]:

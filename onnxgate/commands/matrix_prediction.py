@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from onnxgate.core.bug_reports import explain_error
 from onnxgate.core.findings import Level, RuleHit, Stage, assign_fingerprints
 from onnxgate.core.matrix import NO_KERNELS, UNCERTAIN_RULES, Entry, MatrixModel, Predicted, Reason
 from onnxgate.gate.request import GateOutcome
@@ -26,10 +27,21 @@ def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
     return tuple(
         MatrixModel(
             path=planned.path,
-            runtimes=tuple(_predict_entries(outcome, planned, by_model.get(planned.path, ()), causes)),
+            runtimes=_predict_model(outcome, planned, by_model.get(planned.path, ()), causes),
         )
         for planned in outcome.planned
     )
+
+
+def _predict_model(
+    outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
+) -> tuple[Entry, ...]:
+    """Return the prediction for each release; an error about this model makes all of them unknown."""
+    try:
+        return tuple(_predict_entries(outcome, planned, hits, causes))
+    except Exception as error:  # noqa: BLE001 - any error of this model
+        reason = Reason(rule="", node="", message="; ".join(filter(None, explain_error(error))))
+        return tuple(Entry(runtime=it.name, predicted="unknown", reasons=(reason,)) for it in planned.runtimes)
 
 
 def _predict_entries(

@@ -12,9 +12,10 @@ from pathlib import Path
 from msgspec.structs import replace
 from msgspec.structs import replace as altered
 
+from onnxgate.core.bug_reports import explain_error
 from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import Stage, runtime_sort_key
-from onnxgate.core.report import AddedRuntime, Cell, FailOn, Finding, Measured, Preview, Report
+from onnxgate.core.report import AddedRuntime, Cell, FailOn, Finding, Measured, NotDone, Preview, Report
 from onnxgate.evidence.parity import Difference, find_worst
 from onnxgate.gate import pipeline
 from onnxgate.gate.execution.parity.comparison import report_measurements
@@ -84,8 +85,9 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
         if Stage(finding.stage) not in COMPARED_STAGES and changes and changes.stay & set(finding.runtimes):
             today.add(_finding_key(finding))
     cells = {(cell.model, cell.runtime): cell for cell in after.cells}
+    undone: list[NotDone] = []
     arrivals = tuple(
-        _compare_added_runtime(cells[path, runtime], changes.before(runtime), at_end, today, stores)
+        _compare_added_runtime(cells[path, runtime], changes.before(runtime), at_end, today, stores, undone)
         for path, changes in sorted(changes_by_model.items())
         for runtime in sorted(changes.come, key=runtime_sort_key)
         if (path, runtime) in cells
@@ -100,7 +102,7 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
         others=tuple(finding for finding in at_end if finding.runtimes and _finding_key(finding) not in reported),
         repairs=tuple(finding for finding in absent if _is_decided(finding, after, come)),
         remains=tuple(finding for finding in at_end if not finding.runtimes or _finding_key(finding) in today),
-        undecided=tuple(incomplete for incomplete in before.undecided if incomplete not in after.undecided),
+        undecided=(*(incomplete for incomplete in before.undecided if incomplete not in after.undecided), *undone),
         after=after,
     )
 
@@ -160,9 +162,17 @@ def _compare_added_runtime(
     findings: Sequence[Finding],
     today: set[FindingKey],
     stores: tuple[OutputStore, OutputStore],
+    undone: list[NotDone],
 ) -> AddedRuntime:
+    """Return the results of one model on an added runtime. If its outputs cannot be compared, extend `undone`."""
     concerned = (item for item in findings if item.model == cell.model and cell.runtime in item.runtimes)
-    outputs, unlike = _measure_output_changes(cell, before, stores)
+    try:
+        outputs, unlike = _measure_output_changes(cell, before, stores)
+    except Exception as error:  # noqa: BLE001 - any error of this model
+        outputs, (unlike, hint) = (), explain_error(error)
+        undone.append(
+            NotDone(stage=Stage.PARITY.value, model=cell.model, runtime=cell.runtime, reason=unlike, hint=hint)
+        )
     return AddedRuntime(
         model=cell.model,
         runtime=cell.runtime,

@@ -6,6 +6,9 @@ import datetime
 import itertools
 from pathlib import Path
 
+import pytest
+
+from onnxgate.commands import upgrade_preview as command
 from onnxgate.commands.upgrade_preview import preview_upgrade
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.report import Preview
@@ -82,3 +85,19 @@ def test_runtime_that_only_leaves(tmp_path: Path) -> None:
 
     assert actual.arrivals == ()
     assert rules(actual) == ["opset-too-new"]
+
+
+def test_unexpected_error_about_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unexpected error while outputs are compared leaves this model undecided, and the preview is written."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("of new.onnx")
+
+    monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(command, "_measure_output_changes", fail)
+    actual = previewed(tmp_path / "fails", ("1.18.1",), ("1.24.4",))
+    undone = actual.undecided[-1]
+
+    assert (undone.model, undone.runtime) == ("new.onnx", "onnxruntime 1.24.4")
+    assert undone.reason == actual.arrivals[0].unlike == "this is a bug in onnxgate: ZeroDivisionError: of new.onnx"
+    assert list((tmp_path / "cache" / "bugs").iterdir())

@@ -22,7 +22,7 @@ from onnxgate.commands.init.export_scripts import ExportScript, find_export_scri
 from onnxgate.commands.init.text_files import UnreadableFileError, read_text
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_facts
-from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
+from onnxgate.model.reading.file_format import detect_other_type, read_pointer
 from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config
 from onnxgate.project.config.project import LOCK_NAME
 from onnxgate.project.git import repository
@@ -86,7 +86,7 @@ def survey_repository(folder: Path) -> RepositorySurvey:
     models = tuple(path for path in tracked if not set(PurePosixPath(path).parents) & set(nested_folders))
     facts, pointers = [], []
     for model in models:
-        with contextlib.suppress(UnreadableModel, OSError):  # `check` reports the problem
+        with contextlib.suppress(Exception):  # `check` reports the problem, also an unexpected one
             if read_pointer(folder / model):
                 pointers.append(model)
             elif detect_other_type(folder / model) == "":

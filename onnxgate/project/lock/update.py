@@ -9,7 +9,8 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from onnxgate.core.errors import LockError, UnavailableError
+from onnxgate.core.bug_reports import explain_error
+from onnxgate.core.errors import LockError, OnnxgateError, UnavailableError
 from onnxgate.core.text import quote_path
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import read_model
@@ -121,12 +122,17 @@ MeasuredTolerances = Mapping[str, Mapping[str, MeasuredTolerance]]
 
 
 class UnlockableError(LockError):
-    """Some models cannot be locked; `problems` has a reason for each."""
+    """Some models cannot be locked; `problems` has a reason for each.
 
-    def __init__(self, problems: tuple[str, ...]) -> None:
+    With `unexpected`, the cause of some problems may not be the models, and the exit status is 3.
+    """
+
+    def __init__(self, problems: tuple[str, ...], *, unexpected: bool = False) -> None:
         count = "1 model" if len(problems) == 1 else f"{len(problems)} models"
         hint = "correct these files, or add them to `exclude` in `onnxgate.toml`"
         super().__init__(f"{count} cannot be locked", problems=problems, hint=hint)
+        if unexpected:
+            self.exit_code = OnnxgateError.exit_code
 
 
 def lock_models(
@@ -135,17 +141,21 @@ def lock_models(
     """Return an entry for each model. Measured tolerances are kept if the model and its data are unchanged.
 
     Raises:
-        UnlockableError: files are invalid or incomplete.
+        UnlockableError: files are invalid or incomplete, or an unexpected error occurred.
     """
     entries: dict[str, LockedModel] = {}
     problems: list[str] = []
+    unexpected = False
     for model in models:
         try:
             entries[model.path] = _lock_model(model, old.get(model.path), measured.get(model.path, {}))
         except LockError as error:
             problems.append(f"`{model.path}`: {error.message}" + (f"; {error.hint}" if error.hint else ""))
+        except Exception as error:  # noqa: BLE001 - any error of this model
+            problems.append(f"`{model.path}`: {'; '.join(filter(None, explain_error(error)))}")
+            unexpected = True
     if problems:
-        raise UnlockableError(tuple(problems))
+        raise UnlockableError(tuple(problems), unexpected=unexpected)
     return entries
 
 
