@@ -178,7 +178,6 @@ LAZY = {
         "api/versions.py",
     ),
     "questions about versions import no onnx": ("support/answers/minimal_nodes.py",),
-    "only commands that use the cache need its folder": ("core/files.py",),
     "only children that end with their parent need it": ("core/process_pool.py",),
     "a distribution may install uv without its Python package": ("core/subprocesses.py",),
 }
