@@ -98,13 +98,15 @@ class RefusedOperation(msgspec.Struct, frozen=True):
 
 
 class ExternalDataOnRuntime(msgspec.Struct, frozen=True):
-    """An external data file that one runtime does not read because of its location."""
+    """An external data file that one runtime does not read because of its location or the spelling of the entries."""
 
     model: str
     place: Place
     runtime: str
     location: str  # path as stored in the model
-    layout: Literal["linked-model", "link", "outside", "absolute"]
+    problem: Literal[
+        "linked-model", "link", "outside", "absolute", "signed", "hexadecimal", "prepacked", "second-location"
+    ]
     tensors: int
     works_since: str = ""
     works_until: str = ""

@@ -26,8 +26,11 @@ from onnxgate.evidence.support import (
 )
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import (
+    DataSpelling,
     classify_layout,
+    find_spellings,
     iter_data_locations,
+    read_external_entries,
 )
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_source_line
@@ -293,7 +296,7 @@ def _compare_limits(
 def _find_refused_external_data(
     model: LocatedModel, view: ModelView, supports: Sequence[RuntimeSupportData]
 ) -> Iterator[ExternalDataOnRuntime]:
-    """Yield each external data file together with each runtime that refuses its path."""
+    """Yield each external data file together with each runtime that refuses its path or the spelling of its entries."""
     for location, tensor_count in Counter(iter_data_locations(view)).items():
         layout = classify_layout(model.selected.absolute, location) if location else "inside"
         if layout == "inside":
@@ -303,6 +306,17 @@ def _find_refused_external_data(
                 since, until = find_layout_span(layout, data.engine)
                 yield ExternalDataOnRuntime(
                     model.path, model.place, data.name, location, layout, tensor_count, since, until
+                )
+    spellings: Counter[tuple[str, DataSpelling]] = Counter()
+    for _, tensor in view.external:
+        location = read_external_entries(tensor).get("location", "")
+        spellings.update((location, spelling) for spelling in find_spellings(tensor))
+    for (location, spelling), tensor_count in sorted(spellings.items()):
+        for data in supports:
+            if limits.refuses_spelling(data.planned.runtime.release, spelling, data.engine):
+                since, until = limits.find_spelling_span(spelling)
+                yield ExternalDataOnRuntime(
+                    model.path, model.place, data.name, location, spelling, tensor_count, since, until
                 )
 
 

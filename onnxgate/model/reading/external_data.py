@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -55,9 +56,24 @@ If the model file itself is a link, ONNX Runtime still follows links to data fil
 """
 
 
+DataSpelling = Literal[
+    "signed",  # an offset or length with a sign or a space before it
+    "hexadecimal",  # a hexadecimal length
+    "prepacked",  # entries that describe prepacked weights
+    "second-location",
+]
+"""Spellings of external data entries that only some releases of ONNX Runtime accept."""
+
 _KNOWN_KEYS = frozenset({"location", "offset", "length", "checksum"})
-_PREPACKED_PREFIX = "prepacked"  # since ONNX Runtime 1.20
-"""Keys of external data that runtimes accept. Source: ONNX Runtime 1.16–1.31 refuses all others."""
+_PREPACKED_PREFIX = "prepacked"
+"""Keys of external data that runtimes accept. Source: ONNX Runtime 1.16.3–1.32.0 refuses all others."""
+_DECIMAL = re.compile(r"[ \t-\r]*(?:\+|-(?=0+\Z))?([0-9]+)")
+_HEXADECIMAL = re.compile(r"0[xX]([0-9a-fA-F]+)")
+_PLAIN = {"offset": re.compile(r"-?0+|[0-9]+"), "length": re.compile(r"[0-9]+")}
+"""Spellings of numbers, the plain ones of which all releases accept.
+
+Source: spellings of 47 offsets and 39 lengths, loaded with 20 releases of ONNX Runtime from 1.16.3 to 1.32.0.
+"""
 
 
 class ExternalUse(msgspec.Struct, frozen=True):
@@ -87,8 +103,33 @@ def is_external(tensor: TensorProto) -> bool:
 
 
 def read_external_entries(tensor: TensorProto) -> dict[str, str]:
-    """Return the external data location, offset and length that a tensor declares."""
-    return {entry.key: entry.value for entry in tensor.external_data}
+    """Return the external data location, offset and length that a tensor declares.
+
+    A location ends at its first NUL. Source: ONNX Runtime 1.16.3–1.32.0.
+    """
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    if "\0" in entries.get("location", ""):
+        entries["location"] = entries["location"].partition("\0")[0]
+    return entries
+
+
+def find_spellings(tensor: TensorProto) -> set[DataSpelling]:
+    """Return the spellings in a tensor's valid external data entries that some releases refuse."""
+    found: set[DataSpelling] = set()
+    has_location = False
+    for entry in tensor.external_data:
+        if entry.key in _PLAIN:
+            if _HEXADECIMAL.fullmatch(entry.value):
+                found.add("hexadecimal")
+            elif not _PLAIN[entry.key].fullmatch(entry.value):
+                found.add("signed")
+        elif entry.key == "location":
+            if has_location:
+                found.add("second-location")
+            has_location = True
+        elif entry.key.startswith(_PREPACKED_PREFIX):
+            found.add("prepacked")
+    return found
 
 
 def iter_data_locations(model: ModelView) -> Iterator[str]:
@@ -133,16 +174,17 @@ def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
 
 
 def _parse_byte_count(key: str, text: str) -> int:
-    """Parse a number of bytes that a tensor declares.
-
-    Source: ONNX Runtime 1.16.3, 1.20.1, 1.24.4 and 1.31.1 refuse empty text; 1.24.4 and 1.31.1 refuse `+0`.
-    """
+    """Parse a number of bytes that a tensor declares, in any spelling that a release of ONNX Runtime accepts."""
     if not text:
         raise ValueError(f"has an empty {key}")
-    digits = text.lstrip("0") or text[-1]
-    if not (digits.isascii() and digits.isdecimal()):
+    base = 10
+    match = _DECIMAL.fullmatch(text)
+    if match is None and key == "length":
+        base, match = 16, _HEXADECIMAL.fullmatch(text)
+    if match is None:
         raise ValueError(f"has the invalid {key} `{shorten_text(text)}`")
-    return min(int(digits), MAX_OFFSET) if len(digits) <= _MAX_DIGITS else MAX_OFFSET
+    digits = match[1].lstrip("0") or "0"
+    return min(int(digits, base), MAX_OFFSET) if len(digits) <= _MAX_DIGITS else MAX_OFFSET
 
 
 def shorten_text(text: str) -> str:
@@ -217,10 +259,7 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
     if detail := _describe_wrong_entry(tensor):
         return replace(use, problem="bad-range", detail=detail)
     needed = required_bytes(tensor)
-    try:
-        offset, length = read_data_range(tensor)
-    except ValueError as error:
-        return replace(use, problem="bad-range", detail=str(error))
+    offset, length = read_data_range(tensor)
     if length is not None and needed is not None and length != needed:
         return replace(
             use,
@@ -235,20 +274,23 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
 
 
 def _describe_wrong_entry(tensor: TensorProto) -> str:
-    """Return why ONNX Runtime refuses an entry; "" if it does not.
+    """Return why all releases of ONNX Runtime refuse an entry; "" if some do not.
 
-    Source: ONNX Runtime 1.16.3, 1.20.1, 1.24.4 and 1.31.1 refuse unknown keys and empty values; 1.31.1 also refuses a
-    second location. A second offset or length replaces the first.
+    Each entry must be valid, even an offset or length that a later entry replaces. Source: ONNX Runtime 1.16.3–1.32.0
+    refuses unknown keys and empty values, but 1.21.0–1.32.0 accepts empty values of prepacked entries.
     """
-    has_location = False
     for entry in tensor.external_data:
-        if entry.key not in _KNOWN_KEYS and not entry.key.startswith(_PREPACKED_PREFIX):
+        if entry.key.startswith(_PREPACKED_PREFIX):
+            continue
+        if entry.key not in _KNOWN_KEYS:
             return f"has the unknown entry `{shorten_text(entry.key)}`"
         if not entry.value:
             return f"has an empty {entry.key}"
-        if entry.key == "location" and has_location:
-            return "has more than one location"
-        has_location |= entry.key == "location"
+        if entry.key in _PLAIN:
+            try:
+                _parse_byte_count(entry.key, entry.value)
+            except ValueError as error:
+                return str(error)
     return ""
 
 

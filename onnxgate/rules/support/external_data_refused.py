@@ -10,12 +10,17 @@ from onnxgate.core.text import pluralize
 from onnxgate.evidence.support import ExternalDataOnRuntime
 from onnxgate.rules.definition import rule
 
-LAYOUT_PHRASES = {
+_PHRASES = {
     "absolute": "an absolute path",
     "outside": "outside the model's folder",
     "link": "a link to a file outside the model's folder",
     "linked-model": "model and data are links to another folder",
+    "signed": "an offset or length begins with a sign or a space",
+    "hexadecimal": "a length is hexadecimal",
+    "prepacked": "with entries for prepacked weights",
+    "second-location": "a tensor has two locations",
 }
+_SPELLINGS = ("signed", "hexadecimal", "prepacked", "second-location")
 
 COPY_FIX = "copy the model and its data instead of linking them"
 
@@ -23,12 +28,16 @@ COPY_FIX = "copy the model and its data instead of linking them"
 @rule(ExternalDataOnRuntime, "external-data-refused", level=Level.ERROR, since="0.1.0")
 def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     """
-    A runtime refuses to read a model's external data because of its location.
+    A runtime refuses to read a model's external data because of its location or its entries.
 
     ## Why it matters
     Since version 1.24, ONNX Runtime reads data only from the folder that contains the model. Version 1.24.1 also
     refuses a model and data file that are both symbolic links, as in the Hugging Face cache. Absolute paths work only
     with versions 1.19–1.23.
+
+    The entries of a tensor name its file, offset and length. ONNX Runtime refuses a sign or space before a number since
+    version 1.21, hexadecimal lengths before 1.23, entries for prepacked weights before 1.21, and a second file name
+    since 1.30.
 
     ## What to do
     - Run `onnxgate fix MODEL` to move the data into the model, or
@@ -39,17 +48,19 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     tensors = pluralize(subject.tensors, "tensor")
     yield Hit(
         subject.place,
-        f"stores weights in `{subject.location}` ({LAYOUT_PHRASES[subject.layout]}; {tensors})",
+        f"stores weights in `{subject.location}` ({_PHRASES[subject.problem]}; {tensors})",
         model=subject.model,
-        fix=COPY_FIX if subject.layout == "linked-model" else _suggest_move(subject.model),
+        fix=COPY_FIX if subject.problem == "linked-model" else _suggest_move(subject.model),
         on=OnRuntime(
             subject.runtime,
-            "does not read data from this location",
+            "does not accept this spelling"
+            if subject.problem in _SPELLINGS
+            else "does not read data from this location",
             works_since=subject.works_since,
             works_until=subject.works_until,
         ),
         relations=follows_from("external-data-escapes"),
-        identity=f"{subject.layout} {subject.location}",
+        identity=f"{subject.problem} {subject.location}",
     )
 
 

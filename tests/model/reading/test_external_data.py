@@ -77,10 +77,16 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
         *(
             (key, value, "bad-range")
             for key in ("offset", "length")
-            for value in ("", "+0", " 0", "0 ", "0x0", "1.0", "٠")
+            for value in ("", "0 ", "+0x0", "1.0", "٠", "+", "+-0", "-0x0", "0x", "-1", "\xa00", "0\0", "0\n")
         ),
+        ("offset", "0x0", "bad-range"),
+        *((key, value, None) for key in ("offset", "length") for value in ("-0", "+0", " 0", "\t+0")),
+        *(("length", value, None) for value in ("0x0", "0x10", "0X0010", "+16", " 16")),
+        ("length", "0x8", "wrong-length"),
+        ("location", "w.bin\0/../../other", None),
+        ("location", "\0w.bin", "no-location"),
         ("checksum", "", "bad-range"),
-        ("prepacked_1", "", "bad-range"),
+        ("prepacked_1", "", None),
         ("", "any", "bad-range"),
         ("location", "./w.bin", None),
         ("location", "sub//../w.bin", None),
@@ -102,12 +108,28 @@ def test_entries(tmp_path: Path, key: str, value: str, problem: str | None) -> N
     assert problems(path)[0] == problem
 
 
-@pytest.mark.parametrize(("key", "problem"), [("location", "bad-range"), ("offset", None)])
-def test_repeated_entries(tmp_path: Path, key: str, problem: str | None) -> None:
-    """ONNX Runtime refuses a second location; a second offset replaces the first."""
+@pytest.mark.parametrize(
+    ("key", "first", "second", "problem"),
+    [
+        ("location", "w.bin", "w.bin", None),
+        ("location", "none.bin", "w.bin", None),
+        ("location", "w.bin", "none.bin", "missing"),
+        ("location", "", "w.bin", "bad-range"),
+        ("offset", "99999", "0", None),
+        ("offset", "0", "99999", "short"),
+        ("offset", "many", "0", "bad-range"),
+        ("length", "12", "16", None),
+        ("length", "many", "16", "bad-range"),
+    ],
+)
+def test_repeated_entries(tmp_path: Path, key: str, first: str, second: str, problem: str | None) -> None:
+    """The second entry of a key replaces the first, but both must be valid."""
     model = external_model()
     entries = model.graph.initializer[0].external_data
-    entries.add(key=key, value="w.bin" if key == "location" else "0")
+    kept = [(entry.key, entry.value) for entry in entries if entry.key != key]
+    del entries[:]
+    for name, value in [*kept, (key, first), (key, second)]:
+        entries.add(key=name, value=value)
     path = write(tmp_path / "model.onnx", model)
     (tmp_path / "w.bin").write_bytes(bytes(64))
 
@@ -154,7 +176,7 @@ def test_facts_describe_the_pointers_content(tmp_path: Path) -> None:
         ("C:\\weights.bin", "escapes"),
         ("linked.bin", "escapes"),
         ("linked/w.bin", "escapes"),
-        ("w\0.bin", "escapes"),
+        ("w\0.bin", "missing"),
     ],
 )
 def test_escapes(tmp_path: Path, location: str, problem: str | None) -> None:
