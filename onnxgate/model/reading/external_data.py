@@ -72,7 +72,7 @@ _HEXADECIMAL = re.compile(r"0[xX]([0-9a-fA-F]+)")
 _PLAIN = {"offset": re.compile(r"-?0+|[0-9]+"), "length": re.compile(r"[0-9]+")}
 """Spellings of numbers, the plain ones of which all releases accept.
 
-Source: spellings of 47 offsets and 39 lengths, loaded with 20 releases of ONNX Runtime from 1.16.3 to 1.32.0.
+Source: spellings of 48 offsets and 41 lengths, loaded with 20 releases of ONNX Runtime from 1.16.3 to 1.32.0.
 """
 
 
