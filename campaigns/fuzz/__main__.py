@@ -3,10 +3,12 @@
     python -m campaigns.fuzz models --count 1000000 --jobs 2 --seed 1
     python -m campaigns.fuzz onnx --count 20000 --jobs 2 --seed 1
     python -m campaigns.fuzz guided --time-s 600 --corpus corpus
+    python -m campaigns.fuzz scale nodes_in_chain value_infos --commands check diff
     python -m campaigns.fuzz show --seed 1 --index 4711 --save found.onnx
 
 An input depends only on its seed and its index. A reader fails if it raises an undocumented error, crashes, hangs or
-needs far more memory than the size of the file. If a reader fails, the exit status is 1.
+needs far more memory than the size of the file. If a reader fails, the exit status is 1. `scale` marks a command
+whose costs grow faster than a dimension of the model, and then exits with 1, too.
 """
 
 from __future__ import annotations
@@ -51,6 +53,12 @@ def _arguments() -> argparse.Namespace:
     guided.add_argument("--time-s", type=int, default=300)
     guided.add_argument("--corpus", type=Path, help="folder for inputs that reach new lines")
     guided.add_argument("--seed", type=int, default=1)
+    scale = commands.add_parser("scale", help="measure how costs of commands grow with each dimension of a model")
+    scale.set_defaults(run=_scale)
+    scale.add_argument("dimensions", nargs="*", metavar="DIMENSION", help="functions in scaled_models.py; default: all")
+    scale.add_argument("--commands", nargs="*", default=("check", "diff", "against", "lock", "fix"))
+    scale.add_argument("--count", type=int, default=1000, help="measured at 1, 4 and 16 times this size")
+    scale.add_argument("--time-s", type=float, default=100.0, help="time limit of one command")
     show = commands.add_parser("show", help="show one input")
     show.set_defaults(run=_show)
     show.add_argument("--index", type=int, required=True)
@@ -98,6 +106,14 @@ def _guided(arguments: argparse.Namespace) -> int:
 
     guide(arguments.count, arguments.time_s, arguments.seed, arguments.corpus)
     return 0
+
+
+def _scale(arguments: argparse.Namespace) -> int:
+    from campaigns.fuzz.scaled_models import SCALED
+    from campaigns.fuzz.scaling import print_costs
+
+    counts = tuple(factor * arguments.count for factor in (1, 4, 16))
+    return 1 if print_costs(arguments.commands, arguments.dimensions or list(SCALED), counts, arguments.time_s) else 0
 
 
 def report(result: Result) -> None:

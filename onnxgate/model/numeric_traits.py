@@ -178,14 +178,28 @@ def _values_read(node: NodeView) -> set[str]:
     return {*node.inputs, *outputs}.union(*(_values_read(inner) for graph in node.graphs for inner in graph.nodes))
 
 
+def _operators_of(node: NodeView) -> frozenset[OperatorKey]:
+    """Return the operators of a node and of the nodes in its subgraphs."""
+    inner_nodes = (inner for graph in node.graphs for inner in graph.nodes)
+    return frozenset({node.operator}).union(*(_operators_of(inner) for inner in inner_nodes))
+
+
 def _find_random_functions(model: ModelView, training: frozenset[str]) -> RandomFunctions:
     """Map each local function to the random operators in it and in the functions that it calls."""
+    functions = {function_key(function.proto): function for function in model.functions}
+    callers: dict[OperatorKey, list[OperatorKey]] = {}
     by_function: dict[OperatorKey, RandomOperators] = {}
-    before = None
-    while by_function != before:
-        before = dict(by_function)
-        for function in model.functions:
-            by_function[function_key(function.proto)] = NO_OPERATORS.union(
-                *(_random_operators_of(node, by_function, training) for node in function.nodes)
-            )
+    for key, function in functions.items():
+        called = frozenset[OperatorKey]().union(*(_operators_of(node) for node in function.nodes))
+        for callee in called & functions.keys():
+            callers.setdefault(callee, []).append(key)
+        own = (_random_operators_of(node, {}, training) for node in function.nodes)
+        by_function[key] = NO_OPERATORS.union(*own)
+    pending = list(functions)
+    while pending:
+        callee = pending.pop()
+        for caller in callers.get(callee, ()):
+            if not by_function[callee] <= by_function[caller]:
+                by_function[caller] |= by_function[callee]
+                pending.append(caller)
     return by_function

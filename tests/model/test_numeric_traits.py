@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import onnx
 import onnx.parser
 import pytest
 
+from campaigns.fuzz.extreme_models import function, model_of, node
+from onnxgate.model import numeric_traits
 from onnxgate.model.numeric_traits import NumericTraits, detect_numeric_traits
 from onnxgate.model.reading.fact_extraction import read_facts, read_model
 from onnxgate.model.reading.structure import read_structure
@@ -161,3 +164,19 @@ def test_constant_outputs_do_not_depend_on_input_values(tmp_path: Path, body: st
     text = f"g (float[N] x) => (float[N] y) {{ {body} }}"
 
     assert expected == _of(tmp_path, text).constant_outputs
+
+
+def test_chain_of_functions_is_searched_in_linear_time() -> None:
+    """Functions that call later ones are not searched again for each function of the chain."""
+    count = 1000
+    model = model_of([node("f0", ["x"], ["y"], "local")])
+    for index in range(count - 1):
+        function(model, f"f{index}", [node(f"f{index + 1}", ["a"], ["b"], "local")])
+    function(model, f"f{count - 1}", [node("RandomNormalLike", ["a"], ["b"])])
+    before = time.process_time()
+
+    found = numeric_traits._find_random_functions(ModelView(model), frozenset())
+
+    assert time.process_time() - before < 0.5
+    assert set(found.values()) == {frozenset({"RandomNormalLike"})}
+    assert len(found) == count
