@@ -58,6 +58,8 @@ class GraphValues:
         self._users: dict[str, list[NodeView]] | None = None
         self._captured: set[str] | None = None
         self._outputs: set[str] | None = None
+        self._initializers: set[str] | None = None
+        self._inputs: set[str] = set()
         self._sources: dict[str, ValueSource] = {}
         self._used: set[str] | None = None
 
@@ -118,9 +120,12 @@ class GraphValues:
 
     def _read_source(self, name: str) -> ValueSource:
         """Return the source of a value that no node of this graph computes."""
-        if any(tensor.name == name for tensor in getattr(self.graph.proto, "initializer", ())):
+        if self._initializers is None:
+            self._initializers = {tensor.name for tensor in getattr(self.graph.proto, "initializer", ())}
+            self._inputs = {getattr(value, "name", value) for value in getattr(self.graph.proto, "input", ())}
+        if name in self._initializers:
             return "constant"
-        if any(value.name == name for value in getattr(self.graph.proto, "input", ())):
+        if name in self._inputs:
             return "unknown" if self.is_in_function else "input" if self._outer is None else "computed"
         return "unknown" if self._outer is None else self._outer.find_source(name)
 
@@ -141,7 +146,7 @@ class GraphValues:
 
     def is_used(self, name: str) -> bool:
         """Return whether a node of the graph takes a value."""
-        return any(name in node.inputs for node in self.graph.nodes if name)
+        return bool(name and self.list_users(name))
 
     def list_captured(self) -> set[str]:
         """Return the names that nodes in subgraphs use."""
