@@ -37,7 +37,7 @@ from onnxgate.commands.measurement import measure_quantized_models, measure_sour
 from onnxgate.commands.upgrade_preview import preview_upgrade
 from onnxgate.core.errors import LockError, UnavailableError, UsageError
 from onnxgate.core.files import temporary_folder
-from onnxgate.core.findings import ALL_STAGES
+from onnxgate.core.findings import ALL_STAGES, IncompleteCheck
 from onnxgate.core.report import Preview, UpgradeProposal
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.evidence.file import ModelFile
@@ -339,8 +339,10 @@ def _check_lock(options: CommonOptions, config: Path | None, paths: Sequence[str
 
 def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) -> Iterator[str]:
     """Yield a message for each difference between the lock and the project, as in the findings of `onnxgate check`."""
-    model_states, lock_state = lock_stage.collect_evidence(project, lock, text, files)
-    compared = {state.facts.path for state in model_states}
+    failed: list[IncompleteCheck] = []
+    model_states, lock_state = lock_stage.collect_evidence(project, lock, text, files, failed)
+    yield from (f"`{it.model}` could not be compared: {it.reason}" for it in failed)
+    compared = {it.model for it in failed} | {state.facts.path for state in model_states}
     yield from (hit.message for hit in lock_stale.judge(lock_state))
     for subject in model_states:
         yield from (

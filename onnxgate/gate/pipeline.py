@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from onnxgate import rules
+from onnxgate.core.bug_reports import contain_errors
 from onnxgate.core.findings import ALL_STAGES, DYNAMIC_STAGES, IncompleteCheck, Level, Place, RuleHit, Stage
 from onnxgate.core.text import quote_value
 from onnxgate.evidence.file import ModelFile
@@ -138,7 +139,10 @@ def _reuse_or_execute(
     reused = [] if outcomes is None else [result for model in runnable for result in outcomes.restore(model)]
     executed = [_execute(request, changed, dynamic, results, outcomes)] if changed else []
     execution = join_executions([*reused, *executed])
-    return replace(execution, hits=_apply_rules(request.project, execution.step.subjects))
+    undone: list[IncompleteCheck] = []
+    hits = _apply_rules(request.project, execution.step.subjects, min(dynamic, key=ALL_STAGES.index), undone)
+    step = replace(execution.step, undone=(*execution.step.undone, *undone))
+    return replace(execution, hits=hits, step=step)
 
 
 def reapply_ignores(request: GateRequest, outcome: GateOutcome) -> GateOutcome:
@@ -160,21 +164,43 @@ def _with_lock_places(checkout: Checkout) -> tuple[SelectedModel, ...]:
     )
 
 
-def _apply_rules(project: Project, subjects: Iterable[object]) -> tuple[RuleHit, ...]:
-    return tuple(resolution.apply_rules(subjects, rules.ALL, project.config.rules))
+def _apply_rules(
+    project: Project, subjects: Iterable[object], stage: Stage, undone: list[IncompleteCheck]
+) -> tuple[RuleHit, ...]:
+    """Apply the rules. If a rule fails for a subject, add an incomplete check of its model to `undone`."""
+    subjects, levels = tuple(subjects), project.config.rules
+    try:
+        return tuple(resolution.apply_rules(subjects, rules.ALL, levels))
+    except Exception:  # noqa: BLE001 - find the subject, and apply the rules to all others
+        hits: list[RuleHit] = []
+        for subject in subjects:
+            with contain_errors(_model_of(subject), (stage,), undone):
+                hits += list(resolution.apply_rules((subject,), rules.ALL, levels))
+        return tuple(hits)
+
+
+def _model_of(subject: object) -> str:
+    """Return the path of the model that the evidence is about; "" if it is about the project."""
+    facts = getattr(subject, "facts", None) or getattr(subject, "after", None)
+    return getattr(subject, "model", "") or getattr(subject, "path", "") or getattr(facts, "path", "")
 
 
 def _compare_with_lock(
     checkout: Checkout, stages: Collection[Stage], files: Sequence[ModelFile]
 ) -> tuple[Sequence[ModelLockComparison], LockResult]:
     """Compare the files with the lock. This is done even without the lock stage, since all stages need the facts."""
+    unread: list[IncompleteCheck] = []
     comparisons, project_comparison = lock_stage.collect_evidence(
-        checkout.project, checkout.lock, checkout.lock_text, files
+        checkout.project, checkout.lock, checkout.lock_text, files, unread
     )
     facts = {comparison.facts.path: comparison.facts for comparison in comparisons}
     places = {comparison.facts.path: comparison.place for comparison in comparisons}
-    hits = _apply_rules(checkout.project, [*comparisons, project_comparison]) if Stage.LOCK in stages else ()
-    return comparisons, LockResult(facts, places, hits=hits, remarks=tuple(lock_stage.describe_revision(checkout.lock)))
+    undone: list[IncompleteCheck] = []
+    subjects = [*comparisons, project_comparison] if Stage.LOCK in stages else ()
+    hits = _apply_rules(checkout.project, subjects, Stage.LOCK, undone)
+    remarks = tuple(lock_stage.describe_revision(checkout.lock))
+    failures = {it.model: (it.reason, it.hint) for it in unread}
+    return comparisons, LockResult(facts, places, failures, hits=hits, undone=tuple(undone), remarks=remarks)
 
 
 def _judge_files(
@@ -185,12 +211,13 @@ def _judge_files(
     lock: LockResult,
 ) -> FileResult:
     """Apply the file and size rules; without the file stage, only record incomplete files."""
-    missing = {file.path: _explain_missing_content(file) for file in files if not file.is_complete}
+    incomplete = {file.path: _explain_missing_content(file) for file in files if not file.is_complete}
+    missing = {**lock.failures, **incomplete}
     remarks = tuple(f"{file.path}: {file.graph.unchecked}" for file in files if file.graph.unchecked)
     if Stage.FILE not in stages:
         return FileResult(missing, remarks=remarks)
     unread = [file.path for file in files if file.unreadable or file.undecided]
-    undone = tuple(IncompleteCheck(Stage.FILE, path, "", *missing[path]) for path in unread)
+    undone = [IncompleteCheck(Stage.FILE, path, "", *missing[path]) for path in unread]
     sizes = []
     for model in planned:
         budget, facts = model.model.settings.budget, lock.facts.get(model.path)
@@ -198,8 +225,8 @@ def _judge_files(
             size = facts.size_bytes + sum(data.size_bytes for data in facts.external)
             place = lock.places[model.path]
             sizes.append(ModelSize(model=model.path, place=place, size_bytes=size, budget_mib=budget.size_mib))
-    hits = _apply_rules(checkout.project, [*files, *sizes])
-    return FileResult(missing, hits=hits, undone=undone, remarks=remarks)
+    hits = _apply_rules(checkout.project, [*files, *sizes], Stage.FILE, undone)
+    return FileResult(missing, hits=hits, undone=tuple(undone), remarks=remarks)
 
 
 def _compare_policies(request: GateRequest) -> PolicyResult:
@@ -231,14 +258,17 @@ def _compare_with_baseline(
         return ChangeResult(remarks=remarks)
     from onnxgate.stages.changes import stage
 
+    undone: list[IncompleteCheck] = []
     if revision is None:
-        return ChangeResult(hits=_apply_rules(project, stage.find_changes_since_lock(comparisons)), remarks=remarks)
+        hits = _apply_rules(project, stage.find_changes_since_lock(comparisons), Stage.LOCK, undone)
+        return ChangeResult(hits=hits, undone=tuple(undone), remarks=remarks)
     present = stage.PresentModels(project, planned, results.facts, results.lock.places, results.file.missing)
     detected = stage.find_changes_since_revision(present, revision, analyzer)
+    hits = _apply_rules(project, detected.subjects, Stage.LOCK, undone)
     return ChangeResult(
         tuple(detected.changes),
-        hits=_apply_rules(project, detected.subjects),
-        undone=tuple(detected.undone),
+        hits=hits,
+        undone=(*detected.undone, *undone),
         remarks=(*remarks, *detected.remarks),
     )
 
@@ -306,9 +336,11 @@ def _predict_support(
     gaps = support_stage.collect_prediction_gaps(
         runtimes, Place(request.checkout.lock_name), builds.supports, runs_models=Stage.RUNTIME in request.stages
     )
+    undone = [undone for _, undone in answers if undone is not None]
+    gap_hits = _apply_rules(request.project, gaps, Stage.SUPPORT, undone)
     return SupportStageResult(
-        hits=(*(hit for _, answer in by_path for hit in answer.findings.judged), *_apply_rules(request.project, gaps)),
-        undone=tuple(undone for _, undone in answers if undone is not None),
+        hits=(*(hit for _, answer in by_path for hit in answer.findings.judged), *gap_hits),
+        undone=tuple(undone),
         skipped=tuple(builds.skipped),
         verdicts={(path, name): it for path, answer in by_path for name, it in answer.findings.verdicts.items()},
         predictions={(path, name): it for path, answer in by_path for name, it in answer.predictions.items()},
@@ -380,20 +412,29 @@ def _execute(
     )
     cache = _create_result_cache(request, models)
     stable = StableExports(request.caches.results, request.project.root, fresh=request.caches.fresh)
+    replays: list[Replay] = []
+    undone: list[IncompleteCheck] = []
+    first = min(stages, key=ALL_STAGES.index)
+    inputs = request.caches.inputs() if request.caches.inputs is not None else None
     with request.open_host() as host, execute(models, settings, host, cache, stable) as execution:
-        replays = find_replays(
-            execution.step.subjects,
-            {path: model.cases for path, model in execution.collected.items()},
-            lambda subjects: [hit for hit in _apply_rules(request.project, subjects) if not hit.silent],
-            request.selection.inputs.seed,
-            request.project.path.name,
-            request.caches.inputs() if request.caches.inputs is not None else None,
-        )
+        for path, model in sorted(execution.collected.items()):
+            with contain_errors(path, (first,), undone):
+                replays += find_replays(
+                    execution.step.subjects,
+                    {path: model.cases},
+                    lambda subjects: [
+                        hit for hit in _apply_rules(request.project, subjects, first, undone) if not hit.silent
+                    ],
+                    request.selection.inputs.seed,
+                    request.project.path.name,
+                    inputs,
+                )
     if cache is not None:
         if outcomes is not None:
             _keep_outcomes(outcomes, cache, planned, execution, replays)
         cache.tidy()
-    return replace(execution, replays=replays)
+    step = replace(execution.step, undone=(*execution.step.undone, *undone))
+    return replace(execution, replays=tuple(replays), step=step)
 
 
 def _keep_outcomes(

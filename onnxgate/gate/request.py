@@ -220,6 +220,7 @@ class LockResult(StageResult, frozen=True):
         default_factory=dict
     )  # by path; read from the file or, for Git LFS pointers, from the lock
     places: Mapping[str, Place] = msgspec.field(default_factory=dict)  # places of findings about these models
+    failures: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)  # model without facts -> reason, hint
 
 
 class ChangeResult(StageResult, frozen=True):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from onnxgate import rules
+from onnxgate.core.bug_reports import explain_error
 from onnxgate.core.files import (
     REMEMBERED_BYTES,
     Identity,
@@ -183,7 +184,7 @@ class StaticAnalyzer:
                 path for model, file in zip(models, files, strict=True) for path in _model_files(model, file.facts)
             )
         return tuple(
-            file_stage.add_known_state(model, lock.models.get(model.path), file, project.root)
+            _add_known_state(model, lock.models.get(model.path), file, project.root)
             for model, file in zip(models, files, strict=True)
         )
 
@@ -427,19 +428,29 @@ def _stat_or_none(path: Path) -> os.stat_result | None:
         return None
 
 
+def _add_known_state(model: SelectedModel, entry: LockedModel | None, file: ModelFile, root: Path) -> ModelFile:
+    try:
+        return file_stage.add_known_state(model, entry, file, root)
+    except Exception as error:  # noqa: BLE001 - only this model is undecided
+        return ModelFile(model.path, model.place, undecided=explain_error(error))
+
+
 def _is_current(file: ModelFile, model: SelectedModel, hashed_bytes: int = REMEMBERED_BYTES) -> bool:
     """Return whether the facts list every file that was read, and the data files are unchanged."""
     facts = file.facts
     if facts is None or facts.unread or not file.is_complete:
         return False
-    return all(
-        classify_layout(model.absolute, data.location) == "inside"
-        and data_file.problem is None
-        and data_file.size_bytes == data.size_bytes
-        and _sha256_if_known(data_file.path, hashed_bytes) == data.sha256
-        for data in facts.external
-        for data_file in (inspect_data_file(model.absolute, data.location),)
-    )
+    try:
+        return all(
+            classify_layout(model.absolute, data.location) == "inside"
+            and data_file.problem is None
+            and data_file.size_bytes == data.size_bytes
+            and _sha256_if_known(data_file.path, hashed_bytes) == data.sha256
+            for data in facts.external
+            for data_file in (inspect_data_file(model.absolute, data.location),)
+        )
+    except OSError:  # a file was removed meanwhile
+        return False
 
 
 def _model_files(model: SelectedModel, described: ModelFacts | LockedModel | None) -> Iterator[Path]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from onnxgate.core.bug_reports import contain_errors
 from onnxgate.core.errors import LockError
 from onnxgate.core.files import sha256_of
-from onnxgate.core.findings import Place
+from onnxgate.core.findings import IncompleteCheck, Place, Stage
 from onnxgate.core.text import quote_value
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import LockConfigComparison, ModelLockComparison
@@ -102,16 +103,19 @@ def describe_revision(lock: Lock) -> Iterator[str]:
 
 
 def collect_evidence(
-    project: Project, lock: Lock, lock_text: str, files: Sequence[ModelFile]
+    project: Project, lock: Lock, lock_text: str, files: Sequence[ModelFile], undone: list[IncompleteCheck]
 ) -> tuple[tuple[ModelLockComparison, ...], LockConfigComparison]:
     """
     Compare models and config with the lock.
 
     A Git LFS pointer counts as a model if `pointer_is_locked`. The complete lock is compared with the complete
-    project, even if only some files are selected.
+    project, even if only some files are selected. A model that cannot be compared is added to `undone`.
     """
     lines = find_key_lines(lock_text)
-    comparisons = [_compare_model(project, lock.models.get(file.path), lines, file) for file in files]
+    comparisons: list[ModelLockComparison | None] = []
+    for file in files:
+        with contain_errors(file.path, (Stage.LOCK,), undone):
+            comparisons.append(_compare_model(project, lock.models.get(file.path), lines, file))
     present = {model.path for model in project.models()}
     lock_comparison = LockConfigComparison(
         place=Place(project.lock_path.name),

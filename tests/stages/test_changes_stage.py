@@ -102,7 +102,7 @@ class Repository:
         project, lock = self.project(), self.old_lock()
         models = project.models(paths, base=self.folder)
         files = inspect_files(models, lock)
-        against, _ = lock_stage.collect_evidence(project, lock, render_lock(lock), files)
+        against, _ = lock_stage.collect_evidence(project, lock, render_lock(lock), files, [])
         present = PresentModels(
             project=project,
             planned=plan_models(project, lock, models),
@@ -710,7 +710,9 @@ def test_since_the_lock(repository: Repository) -> None:
     """Without a revision, models that differ from the lock are compared with it."""
     repository.write("a.onnx", TWO)
     project, lock = repository.project(), repository.old_lock()
-    against, _ = lock_stage.collect_evidence(project, lock, render_lock(lock), inspect_files(project.models(), lock))
+    against, _ = lock_stage.collect_evidence(
+        project, lock, render_lock(lock), inspect_files(project.models(), lock), []
+    )
     (change,) = find_changes_since_lock(against)
 
     assert (change.from_lock, change.baseline, change.weights, change.minimums) == (True, "in the lock", None, ())

@@ -66,7 +66,7 @@ def lock_of(project: Project) -> Lock:
 def gather(project: Project, lock: Lock, *paths: str) -> tuple[dict[str, ModelLockComparison], LockConfigComparison]:
     """Return the evidence of the stage, models by path."""
     models = project.models(paths, base=project.folder)
-    against, whole = lock_stage.collect_evidence(project, lock, render_lock(lock), inspect_files(models, lock))
+    against, whole = lock_stage.collect_evidence(project, lock, render_lock(lock), inspect_files(models, lock), [])
     return {each.facts.path: each for each in against}, whole
 
 

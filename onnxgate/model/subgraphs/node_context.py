@@ -19,7 +19,6 @@ import msgspec
 from onnxgate.core.findings import Place
 from onnxgate.core.report import LEVELS, Drawing, DrawnEdge, DrawnNode, Finding
 from onnxgate.model.reading.fact_extraction import format_operator_name
-from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.view import GraphView, ModelView
 from onnxgate.model.subgraphs.reduced_models import list_needed_values
@@ -79,9 +78,10 @@ def _iter_drawings(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Ite
     for model, of_model in itertools.groupby(names, lambda item: item.model):
         try:
             view = read_view(files[model])
-        except (KeyError, OSError, UnreadableModel):
+            drawings = [extract_neighbourhood(view, named) for named in of_model]
+        except Exception:  # noqa: BLE001 - a report is complete without a diagram
             continue
-        yield from filter(None, (extract_neighbourhood(view, named) for named in of_model))
+        yield from filter(None, drawings)
 
 
 def describe_nodes(name: str, output: str, others: int = 0, function: str = "", inside: str = "") -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onnxgate.core.bug_reports import contain_errors
 from onnxgate.core.files import sha256_of, temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Place, Stage, name_runtimes
 from onnxgate.core.process_pool import CallFailure
@@ -114,7 +115,8 @@ class _RevisionComparison:
         for planned in self.present.planned:
             if planned.path in self.present.facts:
                 at = self._path(planned.path)
-                self._compare_model(planned, renamed.get(at, at))
+                with contain_errors(planned.path, (Stage.LOCK,), self.detected.undone):
+                    self._compare_model(planned, renamed.get(at, at))
         removed = () if unclear else find_removed_models(self.baseline, self.present.project, models)
         self.detected.changes += [
             Change(model=self.baseline.relative(path), kind="removed")
