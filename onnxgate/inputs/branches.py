@@ -16,6 +16,7 @@ from onnxgate.core.process_pool import FailedCallError
 from onnxgate.inputs.scopes import Scope, create_scope, get_output_name, get_scope_key, list_scopes, resolve
 from onnxgate.model.facts import DEFAULT_DOMAIN, count_tensor_elements
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes
+from onnxgate.model.reading.tensor_data import read_array
 from onnxgate.model.reading.view import ModelView, NodeView
 
 if TYPE_CHECKING:
@@ -348,12 +349,7 @@ def _attribute(conditional: Conditional, truth: ThenBranch) -> str:
 
 
 def _read_tensor(tensor: TensorProto) -> Array | None:
-    if tensor.data_location == TensorProto.EXTERNAL or count_tensor_elements(tensor) > MAX_EVALUATED_ELEMENTS:
-        return None
-    try:
-        return np.asarray(numpy_helper.to_array(tensor))
-    except (LookupError, TypeError, ValueError, OverflowError):  # missing data
-        return None
+    return None if count_tensor_elements(tensor) > MAX_EVALUATED_ELEMENTS else read_array(tensor)
 
 
 def _fold_node(node: NodeProto, graph: GraphProto, constants: Mapping[int, Array]) -> None:

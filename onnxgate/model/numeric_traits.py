@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, ModelFacts
-from onnxgate.model.reading.omitted_data import find_omitted_data
+from onnxgate.model.reading.tensor_data import read_array
 from onnxgate.model.reading.view import ModelView, NodeView, OperatorKey
 from onnxgate.model.subgraphs.reduced_models import function_key
 
@@ -137,10 +137,8 @@ def find_random_outputs(model: ModelView) -> dict[str, RandomOperators]:
     """Map each output that depends on random operators to these operators; other outputs are omitted."""
     flags = {node.inputs[2] for node in model.nodes() if node.operator[1] == "Dropout" and len(node.inputs) > 2}
     constants = [(name, tensor) for name, tensor in model.tensors if name and name in flags]
-    complete = [
-        (name, tensor) for name, tensor in constants if not find_omitted_data(tensor)
-    ]  # a flag is small, so it is never an omitted tensor
-    training = frozenset(name for name, tensor in complete if numpy_helper.to_array(tensor).any())
+    flagged = ((name, read_array(tensor)) for name, tensor in constants)  # a flag is small, so it is never omitted
+    training = frozenset(name for name, array in flagged if array is not None and array.any())
     functions = _find_random_functions(model, training)
     reached: dict[str, RandomOperators] = {}  # value in the main graph -> random operators that affect it
     for node in model.graphs[0].nodes:  # in topological order

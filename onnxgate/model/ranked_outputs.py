@@ -10,12 +10,12 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, TensorProto
 
 from onnxgate.core.process_pool import FailedCallError
 from onnxgate.model.local_functions import inline_local_functions
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes
-from onnxgate.model.reading.omitted_data import find_omitted_data
+from onnxgate.model.reading.tensor_data import read_array
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView
 
 SELECTING_OPERATORS = frozenset({"TopK", "NonMaxSuppression", "NonZero", "Compress"})
@@ -255,8 +255,10 @@ def _read_constants(graph: GraphView) -> Iterator[tuple[str, list[int]]]:
         if node.operator[1] == "Constant" and node.attributes and node.attributes[0].name == "value":
             named.append((node.outputs[0], node.attributes[0].t))
     for name, tensor in named:
-        if tensor.data_type == TensorProto.INT64 and len(tensor.dims) <= 1 and not find_omitted_data(tensor):
-            yield name, [int(value) for value in numpy_helper.to_array(tensor).flat]
+        is_list = tensor.data_type == TensorProto.INT64 and len(tensor.dims) <= 1
+        array = read_array(tensor) if is_list else None
+        if array is not None:
+            yield name, [int(value) for value in array.flat]
 
 
 def _contains_selection(graph: GraphView) -> bool:

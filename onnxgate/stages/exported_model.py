@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onnx import numpy_helper
-
 from onnxgate.evidence.export import ExportedInterface, InterfaceNames, LostAxis, TrainingNode
+from onnxgate.model.reading.tensor_data import read_array
 from onnxgate.model.subgraphs.node_context import find_source_line
 
 if TYPE_CHECKING:
@@ -140,5 +139,6 @@ def _training_nodes_in(scope: GraphProto | FunctionProto, weights: dict[str, Ten
             }
             name = node.input[_TRAINING_INPUT]
             tensor = constants.get(name, weights.get(name))  # a computed value is treated as False
-            if tensor is not None and numpy_helper.to_array(tensor).any():
+            values = read_array(tensor) if tensor is not None else None
+            if values is not None and values.any():
                 yield node

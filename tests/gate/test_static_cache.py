@@ -59,10 +59,11 @@ NOT_JUDGING = {
 """Modules that child processes import but that do not affect static results."""
 LIST_MODULES = """
 import pickle, sys
+from onnxgate.core.process_pool import CallLimits, _execute_call
 from onnxgate.gate import static
 static.defer_initialization()
 for name, argument in pickle.load(open(sys.argv[1], "rb")):
-    getattr(static, name)(argument)
+    _execute_call(getattr(static, name), argument, CallLimits(60, 2**32))
 print(*sys.modules)
 """
 

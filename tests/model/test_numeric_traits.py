@@ -180,3 +180,16 @@ def test_chain_of_functions_is_searched_in_linear_time() -> None:
     assert time.process_time() - before < 0.5
     assert set(found.values()) == {frozenset({"RandomNormalLike"})}
     assert len(found) == count
+
+
+def test_flag_with_contradictory_shape(tmp_path: Path) -> None:
+    """A flag whose data does not fit its shape is unknown, so that the model can still be checked."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> '
+        "g (float[N] x) => (float[N] y) <float r = {0.5}, bool t = {1}> { y = Dropout(x, r, t) }"
+    )
+    model.graph.initializer[1].int32_data.append(1)
+    onnx.save(model, tmp_path / "m.onnx")
+    reading = read_model(tmp_path / "m.onnx", "m.onnx")
+
+    assert detect_numeric_traits(reading.facts, reading.view) == NumericTraits()

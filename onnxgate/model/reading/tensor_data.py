@@ -207,6 +207,22 @@ def compare_tensors(old: TensorProto, old_model: Path, new: TensorProto, new_mod
     return TensorDifference(elements, total, largest if math.isfinite(largest) else None, rounded)
 
 
+def read_array(tensor: TensorProto) -> Array | None:
+    """Return the values of a tensor whose data is in the `ModelProto`.
+
+    None if the data is omitted or external, or does not fit the declared type and shape.
+    """
+    import numpy as np
+    from onnx import numpy_helper
+
+    if is_external(tensor) or find_omitted_data(tensor):
+        return None
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except (LookupError, TypeError, ValueError, OverflowError):
+        return None
+
+
 def _align_chunks(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
     before, after = b"", b""
     while True:

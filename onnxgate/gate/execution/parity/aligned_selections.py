@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import numpy_helper
 
 from onnxgate.core.jobs import InputCase, SourceSelection
-from onnxgate.model.reading.omitted_data import find_omitted_data
+from onnxgate.model.reading.tensor_data import read_array
 from onnxgate.model.subgraphs.replayed_selections import ReplayedSelection
 from onnxgate.numerics.streams import load_array
 from onnxgate.numerics.suppression import SuppressionLimits, WrongChoices, find_wrong_choices
@@ -51,7 +50,7 @@ class ModelValues:
         if path is not None:
             return load_array(path)
         tensor = next((tensor for tensor in self.proto.graph.initializer if tensor.name == name), None)
-        return None if tensor is None or find_omitted_data(tensor) else numpy_helper.to_array(tensor)
+        return None if tensor is None else read_array(tensor)
 
     def agree(self, name: str, value: bool) -> bool:
         """Return whether a condition has this value in all cases."""
