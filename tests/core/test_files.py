@@ -128,16 +128,6 @@ def test_the_longest_name(tmp_path: Path) -> None:
     assert target.read_text() == "new"
 
 
-def test_checksum() -> None:
-    """An entry with another key, another content or no checksum has no content."""
-    entry = files.add_checksum("key", b"content")
-
-    assert files.verify_checksum("key", entry) == b"content"
-    assert files.verify_checksum("key", files.add_checksum("key", b"")) == b""
-    for other in (b"", b"content", entry[:-1], entry + b"x", files.add_checksum("ke", b"y\0content")):
-        assert files.verify_checksum("key", other) is None
-
-
 @pytest.mark.parametrize("path", ["lock", "folder/lock"])
 @pytest.mark.parametrize(
     ("target", "problem"),

@@ -51,7 +51,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     def recorded(
         self: process_pool.ProcessPool, calls: list[process_pool.Call[object, object]], **named: int
     ) -> object:
-        asked.extend(call.function.__name__ for call in calls)
+        names = (call.function.__name__ for call in calls)
+        asked.extend(name for name in names if name != "_serve")  # functions of onnx, which run in their own process
         return run(self, calls, **named)  # type: ignore[arg-type]
 
     def since() -> list[str]:

@@ -192,7 +192,7 @@ class GraphValues:
             return self.is_stored(name)
         if producer.operator[1] == "Constant":
             return True
-        if producer.operator[1] == "Shape" and self.is_fixed(producer.inputs[0]):
+        if producer.operator[1] == "Shape" and producer.inputs and self.is_fixed(producer.inputs[0]):
             return True
         inputs = [name for name in producer.inputs if name]
         is_simple = producer.operator[1] in _FOLDED and bool(inputs) and depth < _MAX_DEPTH
@@ -205,7 +205,7 @@ class GraphValues:
         """
         producer = self.producer(name)
         if producer is not None:
-            if producer.operator[1] == "Shape" and self.is_fixed(producer.inputs[0]):
+            if producer.operator[1] == "Shape" and producer.inputs and self.is_fixed(producer.inputs[0]):
                 return True
             return depth >= _MAX_DEPTH or all(self.may_be_folded(it, depth + 1) for it in producer.inputs if it)
         if any(value.name == name for value in getattr(self.graph.proto, "input", ())):

@@ -141,7 +141,7 @@ MODEL_RESTRICTIONS = (
     ),
     _restrict(
         "TreeEnsembleRegressor",
-        lambda values: number_of(values, "n_targets", 0) <= 0,
+        lambda values: values.get("n_targets", 0) is not None and number_of(values, "n_targets", 0) <= 0,
         "`n_targets` must be positive",
         "n_targets",
     ),
@@ -214,7 +214,7 @@ MODEL_RESTRICTIONS = (
     ),
     _restrict(
         "ZipMap",
-        lambda values: (_count(values, "classlabels_int64s") > 0) == (_count(values, "classlabels_strings") > 0),
+        lambda values: (_count(values, "classlabels_int64s") != 0) == (_count(values, "classlabels_strings") != 0),
         "either `classlabels_int64s` or `classlabels_strings` is required",
         "classlabels_int64s",
     ),
