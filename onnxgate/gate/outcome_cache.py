@@ -51,7 +51,7 @@ from onnxgate.gate.result_cache import (
     prune,
 )
 from onnxgate.gate.static_cache import HarvestedBuilds
-from onnxgate.inputs.case_files import touch_stored_inputs
+from onnxgate.inputs.stored_inputs import touch_stored_inputs
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import classify_layouts, list_content_files
 from onnxgate.project.engines import runs_on_node

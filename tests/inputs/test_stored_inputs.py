@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from onnxgate.core.jobs import InputCase
-from onnxgate.inputs import case_files
-from onnxgate.inputs.case_files import store_case_inputs, touch_stored_inputs
+from onnxgate.inputs import stored_inputs
+from onnxgate.inputs.stored_inputs import store_case_inputs, touch_stored_inputs
 
 
 def _case(folder: Path, **arrays: object) -> InputCase:
@@ -43,7 +43,7 @@ def test_name_follows_from_the_content(tmp_path: Path) -> None:
 
 def test_oldest_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The most recently used files are kept."""
-    monkeypatch.setattr(case_files, "MAX_STORED_FILES", 2)
+    monkeypatch.setattr(stored_inputs, "MAX_STORED_FILES", 2)
     names = []
     for age, number in enumerate((3, 4, 5)):
         names.append(store_case_inputs(_case(tmp_path, x=np.arange(number)), "m.onnx", tmp_path / "kept"))

@@ -270,7 +270,7 @@ def _store_inputs(cases: Iterable[InputCase], model: str, folder: Path | None) -
     """Store generated inputs and return the names of their files."""
     if folder is None:
         return ()
-    from onnxgate.inputs.case_files import store_case_inputs
+    from onnxgate.inputs.stored_inputs import store_case_inputs
 
     names = [store_case_inputs(case, model, folder) for case in cases if case.origin != "user"]
     return tuple(dict.fromkeys(name for name in names if name))

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto, helper, load, save
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.jobs import InputCase
 from onnxgate.formats.sarif import path_to_uri
-from onnxgate.inputs import case_files
+from onnxgate.inputs import stored_inputs
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.view import ModelView
 from onnxgate.project.config.loader import load_config
@@ -81,7 +81,7 @@ TRICKS: list[tuple[str, Callable[[Path], None], str | None]] = [
     ("\\\\host\\share\\w.bin", _none, "escapes"),
     ("~/w.bin", _none, "missing"),
     ("$HOME/w.bin", _none, "missing"),
-    ("w.bin\0/../../x", _none, "escapes"),
+    ("w.bin\0/../../x", _none, None),  # runtimes end the name at the NUL
     ("w.bin\n", _none, "missing"),
     ("w.bin ", _none, "missing"),
     ("w.bin.", _none, "missing"),
@@ -184,7 +184,7 @@ def test_names_are_not_used_as_cache_paths(tmp_path: Path, name: str) -> None:
     np.save(array, np.ones(1))
     folder = tmp_path / "cache" / "inputs"
 
-    made = case_files.store_case_inputs(
+    made = stored_inputs.store_case_inputs(
         InputCase(name="c", origin="generated", inputs={name: str(array)}), f"{name}.onnx", folder
     )
 
