@@ -25,7 +25,7 @@ from typing import IO, Any, Generic, Literal, TypeVar
 import msgspec
 
 from onnxgate.core.bug_reports import keep_bug_report
-from onnxgate.core.errors import describe_bug
+from onnxgate.core.errors import OnnxgateError, describe_bug
 from onnxgate.core.findings import CHANGED_FILES
 from onnxgate.core.machine_faults import find_fault_in_text
 from onnxgate.core.text import truncate
@@ -64,11 +64,12 @@ class CallFailure(msgspec.Struct, frozen=True):
     trace: str = ""  # traceback of the exception
 
 
-class FailedCallError(Exception):
+class FailedCallError(OnnxgateError):
     """A call in a child process failed. A caller that cannot continue without it leaves its model undecided."""
 
     def __init__(self, failure: CallFailure) -> None:
-        super().__init__(describe_failure(failure, "a function of onnx")[0])
+        reason, hint = describe_failure(failure, "a function of onnx")
+        super().__init__(reason, hint=hint)
         self.failure = failure
 
 

@@ -417,13 +417,16 @@ def _execute(
     first = min(stages, key=ALL_STAGES.index)
     inputs = request.caches.inputs() if request.caches.inputs is not None else None
     with request.open_host() as host, execute(models, settings, host, cache, stable) as execution:
+        subjects: dict[str, list[object]] = {}
+        for subject in execution.step.subjects:
+            subjects.setdefault(_model_of(subject), []).append(subject)
         for path, model in sorted(execution.collected.items()):
             with contain_errors(path, (first,), undone):
                 replays += find_replays(
-                    execution.step.subjects,
+                    subjects.get(path, ()),
                     {path: model.cases},
-                    lambda subjects: [
-                        hit for hit in _apply_rules(request.project, subjects, first, undone) if not hit.silent
+                    lambda evidence: [
+                        hit for hit in _apply_rules(request.project, evidence, first, undone) if not hit.silent
                     ],
                     request.selection.inputs.seed,
                     request.project.path.name,

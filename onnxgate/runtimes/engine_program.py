@@ -26,6 +26,11 @@ Source: `site` imports `sitecustomize` and runs the lines of `.pth` files that b
 """
 
 
+def adapter_name(engine: str) -> str:
+    """Return the name of the module that implements the jobs of an engine."""
+    return engine_family(engine).replace("-", "_")
+
+
 @dataclass(frozen=True, slots=True)
 class EngineProgram:
     """Program of one environment that runs the jobs of an engine."""
@@ -47,7 +52,7 @@ class EngineProgram:
     @property
     def adapter(self) -> str:
         """Name of the module that implements the engine's jobs."""
-        return engine_family(self.engine).replace("-", "_")
+        return adapter_name(self.engine)
 
     def command(self, rights: Path | None) -> list[str]:
         """Return the command that starts a worker; without a file with its permissions, it has no sandbox."""

@@ -21,9 +21,9 @@ from onnxgate.core.jobs import Command, Job, Load, Observation, Probe, Run, Unav
 from onnxgate.core.machine_faults import find_fault_in_text, find_machine_fault
 from onnxgate.core.subprocesses import WorkerProcess, start_program
 from onnxgate.model.reading.external_data import shorten_text
-from onnxgate.project.engines import engine_family, runs_on_node
+from onnxgate.project.engines import runs_on_node
 from onnxgate.runtimes import sandbox
-from onnxgate.runtimes.engine_program import PYTHON_FLAGS, EngineProgram
+from onnxgate.runtimes.engine_program import PYTHON_FLAGS, EngineProgram, adapter_name
 from onnxgate.runtimes.environments import node
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.user_environment import check_user_environment
@@ -391,7 +391,7 @@ class WorkerThread(threading.Thread):
                     self._session.end()
                 environment = self._environment(folder)
                 process = start_program(argv, environment=environment, folder=folder.path, bound="group")
-                self._session = WorkerSession(WorkerProcess(process), _adapter_name(self._spec.engine))
+                self._session = WorkerSession(WorkerProcess(process), adapter_name(self._spec.engine))
                 self._permissions = permissions
         except OSError as error:
             reason = f"`{interpreter.name}` of `{self._spec.name}` cannot be started: {error.strerror}"
@@ -410,7 +410,7 @@ class WorkerThread(threading.Thread):
         worker, engine = self._pool.worker, self._spec.engine
         if runs_on_node(engine):
             return worker / "web" / "main.mjs"
-        return worker / "adapters" / f"{_adapter_name(engine)}.py"
+        return worker / "adapters" / f"{adapter_name(engine)}.py"
 
     def _argv(self, prepared: Path, permissions: Permissions, folder: WorkerFolder) -> list[str]:
         if not self._spec.engine:
@@ -445,7 +445,3 @@ class WorkerThread(threading.Thread):
             observation = Unavailable(reason=observation.reason, hint=hint)
         self._unavailable = observation
         return observation
-
-
-def _adapter_name(engine: str) -> str:
-    return engine_family(engine).replace("-", "_")
