@@ -130,9 +130,6 @@ def report(result: Result) -> None:
         print(
             f"{count:>7}x {each.find.reader}: {each.find.what} ({each.kind}, index {each.index}) {each.find.detail!r}"
         )
-    for each in result.foreign:
-        where = f"({each.kind}, index {each.index})"
-        print(f"  within onnx, {each.find.reader}: {each.find.what} at {each.find.detail} {where}")
     print(f"{len(often)} distinct failures")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from campaigns.fuzz.readers import COSTLY, DOCUMENTED, OF_FILES, OF_MODELS, Look, Subject
 from campaigns.fuzz.seed_models import contents, furnish
+from onnxgate.core.process_pool import FailedCallError
 
 MOST_MIB = 192
 """Additional memory that a reader may need for any input."""
@@ -83,6 +84,8 @@ def limit_memory() -> None:
 def _watched(name: str, look: Look, subject: Subject) -> Iterator[Find]:
     try:
         look(subject)
+    except FailedCallError:  # onnx may crash in its child process
+        pass
     except DOCUMENTED.get(name, ()):
         pass
     except Exception as error:  # noqa: BLE001 - it is what is looked for

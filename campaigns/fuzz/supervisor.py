@@ -47,9 +47,6 @@ class Result:
 
     inputs: Counter[str] = field(default_factory=Counter)  # by kind
     found: list[Discovery] = field(default_factory=list)
-    foreign: list[Discovery] = field(
-        default_factory=list
-    )  # crashed in onnx's C++ code, which `check` runs in child processes
     seconds: float = 0.0
     slowest: tuple[float, int, str] = (0.0, -1, "")
 
@@ -200,11 +197,7 @@ class _Lane:
         kind = self._run.make(index).kind
         self._result.inputs[kind] += 1
         where = _innermost((self._folder / "trace").read_text(errors="replace"))
-        crashed = (
-            what != "hangs" and "/onnx/" in where
-        )  # a hang there counts as a failure of onnxgate, which need not call it
-        finds = self._result.foreign if crashed else self._result.found
-        finds.append(Discovery(index, kind, Find(name, what, where)))
+        self._result.found.append(Discovery(index, kind, Find(name, what, where)))
         self._next = index + self._run.jobs
 
     def _gather(self) -> None:

@@ -44,7 +44,6 @@ def test_readers_stay_within_limits(looked: Result, name: str) -> None:
     """Every reader accepts the input or raises a documented error, within its limits."""
     assert looked.inputs[name] == 1
     assert [each.find for each in looked.found if each.kind == name] == []
-    assert name in CRASHING or [each.find for each in looked.foreign if each.kind == name] == []
 
 
 @pytest.mark.parametrize("path", FILES.values(), ids=FILES)
