@@ -32,7 +32,8 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     A file is replaced only if the export succeeds and the new model differs in more than names, metadata and the order
     of nodes.
 
-    Exit status: 1 if an export failed or, with `--check`, if a model differs; 3 if a model could not be compared.
+    Exit status: 1 if an export failed or, with `--check`, if a model differs; 3 if a model could not be compared or
+    written.
     """
     project = load_project(options, paths)
     models = project.models(paths, base=options.start, absent=True)
@@ -47,7 +48,7 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     print_lines([f"{summary}; run `onnxgate lock` next" if counts["written"] else summary])
     if counts["failed"] or counts["changed"]:
         return EXIT_FAIL
-    return EXIT_UNDECIDED if counts["not compared"] else 0
+    return EXIT_UNDECIDED if counts["not compared"] or counts["not written"] else 0
 
 
 def _export(

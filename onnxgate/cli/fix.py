@@ -19,6 +19,7 @@ from onnxgate.cli.shared.worker_pool import open_pool, open_progress, pause_prog
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.commands.fix.model_file import replace_model_file
 from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models, fixable_rules, model_root
+from onnxgate.core.bug_reports import explain_error
 from onnxgate.core.errors import LockError, OnnxgateError, UsageError
 from onnxgate.core.files import cache_dir, temporary_folder
 from onnxgate.core.findings import STATIC_STAGES
@@ -167,7 +168,11 @@ def _fix_models(
         open_pool(project, options, progress) as pool,
     ):
         for repair in fix_models(request, fix_options, pool, Path(scratch), runs=runs):
-            state, lines = _apply_result(project, repair, options, dry_run=dry_run)
+            try:
+                state, lines = _apply_result(project, repair, options, dry_run=dry_run)
+            except Exception as error:  # noqa: BLE001 - any error of this model
+                reason, hint = explain_error(error)
+                state, lines = "not written", [repair.model.path, f"  not written: {reason}", *_hint_lines(hint), ""]
             with pause_progress(progress):
                 print_wrapped([] if options.quiet else lines)
             yield state, repair

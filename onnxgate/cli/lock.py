@@ -135,12 +135,14 @@ def command(
     if preview:
         return _preview_upgrade(project, old, upgrades, sinks, options)
     measured: MeasuredTolerances = {}
+    undone: list[IncompleteCheck] = []  # models that were not measured because of an error
     if measure:
         with open_pool_with_progress(project, options) as pool:
             measurement = measure_source_tolerances(project, project.models(paths, base=options.start), pool)
         if not options.quiet:
             print_lines(f"note: {note}" for note in measurement.notes)
         measured = measurement.figures
+        undone += measurement.undone
     if paths:
         relocked = _relock_models(project, old, paths, measured, options)
     else:
@@ -148,9 +150,16 @@ def command(
     repairs = [f"`{project.lock_path.name}` was damaged and is repaired: {damage}" for damage in damages]
     relocked = dataclasses.replace(relocked, notes=(*repairs, *relocked.notes))
     if measure:
-        relocked = _add_quantization_figures(project, relocked, paths, options)
+        relocked = _add_quantization_figures(project, relocked, paths, undone, options)
+    print_lines(line for it in undone for line in _describe_unmeasured(it))
     _write_lock(project, old, relocked, options)
-    return 0
+    return EXIT_UNDECIDED if undone else 0
+
+
+def _describe_unmeasured(check: IncompleteCheck) -> Iterator[str]:
+    yield f"`{check.model}` could not be measured: {check.reason}"
+    if check.hint:
+        yield f"  hint: {check.hint}"
 
 
 def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], measure: bool, preview: bool) -> None:
@@ -166,15 +175,23 @@ def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], m
 
 
 def _add_quantization_figures(
-    project: Project, relocked: LockUpdate, paths: Sequence[str], options: CommonOptions
+    project: Project,
+    relocked: LockUpdate,
+    paths: Sequence[str],
+    undone: list[IncompleteCheck],
+    options: CommonOptions,
 ) -> LockUpdate:
-    """Measure the accuracy of quantized models on the runtimes in the new lock. Return the lock with the results."""
+    """Measure the accuracy of quantized models on the runtimes in the new lock. Return the lock with the results.
+
+    `undone` receives the models that were not measured because of an error.
+    """
     models = project.models(paths, base=options.start)
     if all(model.settings.quantized_from is None for model in models):
         return relocked
     lock = relocked.lock
     with open_pool_with_progress(project, options) as pool:
         record = measure_quantized_models(project, lock, models, pool)
+    undone += record.undone
     entries = {
         path: msgspec.structs.replace(entry, quantization=record.figures.get(path, entry.quantization))
         for path, entry in lock.models.items()

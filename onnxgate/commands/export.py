@@ -91,6 +91,15 @@ def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> t
 
     Return the state of the model and the lines to print.
     """
+    try:
+        return _judge_and_apply(model, outcome, check)
+    except Exception as error:  # noqa: BLE001 - any error of this model
+        reason, hint = explain_error(error)
+        state = "not compared" if check else "not written"
+        return state, [f"{model.path}: {state}: {reason}", *_hint_lines(hint)]
+
+
+def _judge_and_apply(model: SelectedModel, outcome: ExportOutcome, check: bool) -> tuple[str, list[str]]:
     subject = outcome.subject
     rules = [it for it in ALL if subject is not None and it.subject is type(subject) and it is not export_stale]
     rules.sort(key=lambda rule: rule not in (export_failed, source_not_exportable))  # they explain why there is no file

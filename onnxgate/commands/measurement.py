@@ -7,12 +7,15 @@ import itertools
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from onnxgate.core.bug_reports import contain_errors
 from onnxgate.core.errors import StorageError
 from onnxgate.core.files import temporary_folder
+from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import InputCase, Job, Observation
 from onnxgate.core.machine_faults import find_fault_in_failure
 from onnxgate.core.text import join_quoted
@@ -30,7 +33,7 @@ from onnxgate.inputs.cases import create_cases
 from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.model.ranked_outputs import find_ranked_outputs
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
-from onnxgate.model.reading.file_format import detect_other_type, read_pointer
+from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.numerics.quantization import FLOAT_BOUNDS, measure_quantization
 from onnxgate.numerics.streams import load_array
 from onnxgate.numerics.tolerance import NoiseMeasurement
@@ -59,10 +62,18 @@ Source: 12 int8 networks. With one seed, other inputs miss the recorded accuracy
 
 @dataclass(slots=True)
 class Measurement(Generic[Figures]):
-    """Measured values, keyed by model and output, and notes about models that were not measured."""
+    """Measured values, keyed by model and output, and notes about models that were not measured.
+
+    `undone` contains the models that were not measured because of an unexpected error or a fault of the machine.
+    """
 
     figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    undone: list[IncompleteCheck] = field(default_factory=list)
+
+    def contain_errors(self, model: str) -> AbstractContextManager[None]:
+        """Return a context in which an error about one model does not end the measurement of the others."""
+        return contain_errors(model, (Stage.PARITY,), self.undone)
 
 
 def measure_source_tolerances(
@@ -84,23 +95,22 @@ def measure_source_tolerances(
     with temporary_folder() as scratch:
         submitted = []
         for index, model in enumerate(sourced):
-            if other_type := _detect_other_type(model):
-                measurement.notes.append(f"`{model.path}` was not measured: it is {other_type}")
-                continue
-            try:
-                submitted.append((model, *_submit_source(toolchain, model, Path(scratch) / str(index), pool)))
-            except UnmeasurableError as reason:
-                measurement.notes.append(f"`{model.path}` was not measured: {reason}")
+            with measurement.contain_errors(model.path):
+                try:
+                    submitted.append((model, *_submit_source(toolchain, model, Path(scratch) / str(index), pool)))
+                except UnmeasurableError as reason:
+                    measurement.notes.append(f"`{model.path}` was not measured: {reason}")
         for model, reading, answer in submitted:
-            try:
-                noise = _read_noise(reading, answer.result())
-                measurement.figures[model.path] = noise.tolerances
-                ranked = frozenset(name for it in find_ranked_outputs(reading.view) for name in it.axes)
-                measurement.notes += describe_noise(model.path, noise, ranked)
-            except UnmeasurableError as reason:
-                if fault := find_fault_in_failure(str(reason), (tempfile.gettempdir(), str(project.folder))):
-                    raise StorageError(fault.message, hint=fault.hint) from reason
-                measurement.notes.append(f"`{model.path}` was not measured: {reason}")
+            with measurement.contain_errors(model.path):
+                try:
+                    noise = _read_noise(reading, answer.result())
+                    ranked = frozenset(name for it in find_ranked_outputs(reading.view) for name in it.axes)
+                    measurement.notes += describe_noise(model.path, noise, ranked)
+                    measurement.figures[model.path] = noise.tolerances
+                except UnmeasurableError as reason:
+                    if fault := find_fault_in_failure(str(reason), (tempfile.gettempdir(), str(project.folder))):
+                        raise StorageError(fault.message, hint=fault.hint) from reason
+                    measurement.notes.append(f"`{model.path}` was not measured: {reason}")
     return measurement
 
 
@@ -119,13 +129,12 @@ def measure_quantized_models(
         pool.show(Path(scratch), models=(model.absolute for model in quantized))
         folders = (Path(scratch) / str(index) for index in itertools.count())
         for planned in plan_models(project, lock, quantized):
-            try:
-                figures = _measure_quantized_model(project, lock, planned, pool, folders)
-            except IncomparableError as reason:
-                record.notes.append(f"`{planned.path}` was not compared with its float model: {reason}")
-                continue
-            record.figures[planned.path] = figures
-            for output, figure in figures.items():
+            with record.contain_errors(planned.path):
+                try:
+                    record.figures[planned.path] = _measure_quantized_model(project, lock, planned, pool, folders)
+                except IncomparableError as reason:
+                    record.notes.append(f"`{planned.path}` was not compared with its float model: {reason}")
+            for output, figure in record.figures.get(planned.path, {}).items():
                 if (
                     figure.sqnr_db < FLOAT_BOUNDS.sqnr_db
                     or figure.cosine < FLOAT_BOUNDS.cosine
@@ -145,7 +154,10 @@ def _measure_quantized_model(
     model = planned.model
     if other_type := _detect_other_type(model):
         raise IncomparableError(f"it is {other_type}")
-    reading = read_model(model.absolute, model.path)
+    try:
+        reading = read_model(model.absolute, model.path)
+    except UnreadableModel as error:
+        raise IncomparableError(f"it is {error}") from error
 
     def submit(runtime: PlannedRuntime, job: Job, limits: JobLimits | None) -> Future[Observation]:
         return pool.submit(WorkerSpec.of_runtime(runtime.runtime, lock.pinned, project.folder), job, limits=limits)
@@ -206,9 +218,14 @@ def _submit_source(
     """Submit the job that runs the source of a model in both precisions.
 
     Raises:
-        UnmeasurableError: the user's inputs cannot be used.
+        UnmeasurableError: the file is not a model, or the user's inputs cannot be used.
     """
-    reading = read_model(model.absolute, model.path)
+    if other_type := _detect_other_type(model):
+        raise UnmeasurableError(f"it is {other_type}")
+    try:
+        reading = read_model(model.absolute, model.path)
+    except UnreadableModel as error:
+        raise UnmeasurableError(f"it is {error}") from error
     call = functools.partial(call_inputs, toolchain.project, pool)
     fed = create_cases(toolchain.project, model, reading, scratch / "inputs", call=call)
     if fed.reason and model.settings.inputs is not None:

@@ -283,6 +283,11 @@ SETTLED_NS = 2 * 10**9
 
 Source: FAT stores modification times in steps of two seconds; git calls such files racy.
 """
+_FINE_SETTLED_NS = 10**8
+"""As `SETTLED_NS`, on file systems that store times in steps of less than a millisecond.
+
+Source: Linux takes these times from its timer interrupt, at least every 10 ms (`CONFIG_HZ` is 100 or more).
+"""
 
 Identity = tuple[int, int, int, int, int]
 """Device, inode, size, mtime and ctime of a file. Git compares the same values to detect changes."""
@@ -315,8 +320,11 @@ def file_identity(status: os.stat_result) -> Identity:
 
 def is_settled(status: os.stat_result, now_ns: int) -> bool:
     """Return whether a file is large and old enough for its digest to be cached."""
-    newest_ns = max(status.st_mtime_ns, status.st_ctime_ns)
-    return status.st_size >= REMEMBERED_BYTES and newest_ns + SETTLED_NS < now_ns
+    is_fine = status.st_ctime_ns % 10**6 != 0  # programs can set only the mtime
+    age_ns = now_ns - max(status.st_mtime_ns, status.st_ctime_ns)
+    return status.st_size >= REMEMBERED_BYTES and age_ns > (
+        min(SETTLED_NS, _FINE_SETTLED_NS) if is_fine else SETTLED_NS
+    )
 
 
 def remember_digests(digests: Mapping[Identity, str]) -> None:

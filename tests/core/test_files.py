@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -159,3 +161,27 @@ def test_links_without_a_repository_are_followed(tmp_path: Path) -> None:
     (tmp_path / "report.json").symlink_to(tmp_path / "elsewhere" / "report.json")
 
     assert tmp_path / "elsewhere" / "report.json" == files.follow_links(tmp_path / "report.json")
+
+
+@pytest.mark.parametrize(
+    ("ctime_ns", "age_s", "expected"),
+    [
+        (1_000_000_000, 1.9, False),  # such as FAT, or ext3
+        (1_000_000_000, 2.1, True),
+        (1_980_000_000, 1.9, False),  # exFAT
+        (1_000_000_001, 0.05, False),
+        (1_000_000_001, 0.2, True),
+    ],
+)
+def test_age_after_which_a_digest_is_cached(ctime_ns: int, age_s: float, expected: bool) -> None:
+    """A file must be older than the step in which its file system stores times, or a change may be invisible."""
+    status: Any = SimpleNamespace(st_size=2**21, st_mtime_ns=ctime_ns, st_ctime_ns=ctime_ns)
+
+    assert expected == files.is_settled(status, ctime_ns + int(age_s * 10**9))
+
+
+def test_new_mtime_of_an_old_file() -> None:
+    """A program can set the modification time, so that it does not show which times the file system stores."""
+    status: Any = SimpleNamespace(st_size=2**21, st_mtime_ns=1_000_000_001, st_ctime_ns=1_000_000_000)
+
+    assert not files.is_settled(status, 2_000_000_000)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import onnx
 import onnx.parser
 import pytest
 
+from onnxgate.core import files
 from onnxgate.core.findings import CHANGED_FILES
 from onnxgate.core.process_pool import FailedCallError, describe_failure
 from onnxgate.gate import static
@@ -118,3 +122,24 @@ def test_file_that_is_only_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(static, "_stat_or_none", touch)
 
     assert isinstance(read(query), FileReading)
+
+
+def test_new_data_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large data that were written just before the check are not hashed again to see whether they changed."""
+    query = save_model(tmp_path)
+    data = tmp_path / "m.bin"
+    data.write_bytes(bytes(2**21))
+    if data.stat().st_ctime_ns % 10**6 == 0:
+        pytest.skip("a file system that stores times in steps of milliseconds")
+    monkeypatch.setattr(files, "_digests", {})
+    hashed: list[int] = []
+
+    def hash_content(*arguments: Any) -> Any:
+        hashed.append(1)
+        return hashlib.sha256(*arguments)
+
+    monkeypatch.setattr(files, "hashlib", SimpleNamespace(sha256=hash_content))
+    time.sleep(0.2)
+
+    assert isinstance(read(query), FileReading)
+    assert len(hashed) == 1

@@ -236,12 +236,20 @@ WATCHED = """
         "shape_inference": ["infer_shapes", "infer_function_output_types"],
         "inliner": ["inline_local_functions", "inline_selected_functions", "inline_selected_functions2"],
         "version_converter": ["convert_version"],
+        "printer": ["model_to_text", "function_to_text", "graph_to_text"],
+        "defs.OpSchema": [
+            "_infer_node_outputs", "get_context_dependent_function",
+            "get_context_dependent_function_with_opset_version", "get_type_and_shape_inference_function",
+        ],
     }.items():
+        module, _, owner = module.partition(".")
         native = importlib.import_module(f"onnx.onnx_cpp2py_export.{module}")
+        native = getattr(native, owner) if owner else native
         for name in names:
             if hasattr(native, name):
                 watch(native, name)
 """
+"""Code that writes the name of each native function that the process itself calls to a file."""
 CONVERTED = """
     <ir_version: 8, opset_import: ["" : 19, "local" : 1]> g (float[2] x, bool c) => (float[m] y)
     {

@@ -20,6 +20,7 @@ from onnxgate.commands.init.deployed_runtimes import (
 )
 from onnxgate.commands.init.export_scripts import ExportScript, find_export_scripts
 from onnxgate.commands.init.text_files import UnreadableFileError, read_text
+from onnxgate.core.bug_reports import explain_error
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.model.reading.file_format import detect_other_type, read_pointer
@@ -96,6 +97,7 @@ def survey_repository(folder: Path) -> RepositorySurvey:
     others = sorted(set(_find_files(folder, "*.onnx")) - set(tracked))
     submodules = {path: _find_submodule(folder, root, path) for path in others}
     requires, requirements, problems = _find_toolchain(folder)
+    exports = tuple(_find_all_export_scripts(folder, problems))
     deployments = _survey_deployments(folder, root, nested_folders)
     return RepositorySurvey(
         folder=folder,
@@ -106,9 +108,7 @@ def survey_repository(folder: Path) -> RepositorySurvey:
         pointers=tuple(pointers),
         facts=tuple(facts),
         uses_lfs="lfs" in filters.split("\0")[2::3],
-        exports=tuple(
-            script for path in _list_files(folder, "*.py") for script in find_export_scripts(folder / path, path)
-        ),
+        exports=exports,
         deployments=replace(deployments, problems=tuple(dict.fromkeys((*problems, *deployments.problems)))),
         mentions={} if deployments.runtimes else dict(_find_mentions(folder, root)),
         requires=requires,
@@ -117,6 +117,15 @@ def survey_repository(folder: Path) -> RepositorySurvey:
         nested_configs=nested,
         branch=_find_default_branch(folder) if root else "main",
     )
+
+
+def _find_all_export_scripts(folder: Path, problems: list[str]) -> Iterator[ExportScript]:
+    """Yield the export scripts. `problems` receives the files for which the search failed unexpectedly."""
+    for path in _list_files(folder, "*.py"):
+        try:
+            yield from find_export_scripts(folder / path, path)
+        except Exception as error:  # noqa: BLE001 - any error of this file
+            problems.append(f"{path}: {'; '.join(filter(None, explain_error(error)))}")
 
 
 def _find_submodule(folder: Path, root: Path | None, path: str) -> str:

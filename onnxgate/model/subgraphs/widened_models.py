@@ -16,6 +16,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from onnxgate.model.facts import required_bytes
 from onnxgate.model.onnx_functions import OnnxError, load_external_data
 from onnxgate.model.reading.external_data import is_external
+from onnxgate.model.reading.tensor_data import read_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -135,9 +136,9 @@ class _Widening:
                 value.type.tensor_type.elem_type = TensorProto.FLOAT
 
     def _tensor(self, tensor: TensorProto) -> None:
-        if tensor.data_type != TensorProto.FLOAT16:
+        values = read_array(tensor) if tensor.data_type == TensorProto.FLOAT16 else None
+        if values is None:
             return
-        values = numpy_helper.to_array(tensor)
         wide, is_exact = values.astype(np.float32), contains_weight(self._exact, values)
         known = _find_known_constant(values) if self._restore and not is_exact else None
         other = self._replaced.get((tensor.name, hash_values(values))) if self._replaced else None
@@ -169,10 +170,8 @@ def hash_half_weights(model: Path) -> tuple[str, ...]:
     proto = load_with_weights(model, MAX_MODEL_BYTES)
     hashes: set[str] = set()
     for tensor in list_tensors(proto.graph) if proto is not None else ():
-        if tensor.data_type != TensorProto.FLOAT16:
-            continue
-        values = numpy_helper.to_array(tensor)
-        hashes |= hash_weight(values)
+        values = read_array(tensor) if tensor.data_type == TensorProto.FLOAT16 else None
+        hashes |= hash_weight(values) if values is not None else set()
     return tuple(sorted(hashes))
 
 

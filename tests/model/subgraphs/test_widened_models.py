@@ -49,6 +49,24 @@ def test_every_float16_becomes_float32(tmp_path: Path) -> None:
     }
 
 
+def test_contradictory_weights_are_kept(tmp_path: Path) -> None:
+    """A weight whose data does not fit its shape, which runtimes load if it is unused, is copied and has no hash."""
+    model = parse(TEXT, head="")
+    wrong = TensorProto(name="wrong", data_type=TensorProto.FLOAT16, dims=[2], int32_data=[11878])
+    expected = hash_half_weights(save(model, tmp_path))
+    model.graph.initializer.append(wrong)
+
+    assert expected == hash_half_weights(save(model, tmp_path))
+    assert write_widened_model(tmp_path / "m.onnx", tmp_path / "wide.onnx")
+    assert wrong == onnx.load(tmp_path / "wide.onnx").graph.initializer[1]
+
+
+def save(model: onnx.ModelProto, folder: Path) -> Path:
+    """Save a model and return its path."""
+    onnx.save(model, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
 def widen(folder: Path, graph: str, *exact: Array, **options: Any) -> tuple[list[Array], list[Array]]:
     """Return the weights of a model, and of its copy in float32."""
     model = parse(graph)

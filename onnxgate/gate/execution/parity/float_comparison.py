@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from onnx import numpy_helper
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import (
@@ -31,7 +30,7 @@ from onnxgate.model.facts import ELEMENT_TYPES, ModelFacts, required_bytes
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.structure import read_view
-from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_array, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by_size
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.numerics.streams import MAPPED_BYTES, load_array, save_chunks
@@ -242,7 +241,9 @@ class ModelValues(Mapping[str, "NDArray[Any]"]):
         if is_small or element is None or not element.numpy.startswith("<f"):
             stored = type(tensor)(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
             stored.raw_data = b"".join(read_chunks(tensor, self.model))
-            return np.asarray(numpy_helper.to_array(stored))
+            if (values := read_array(stored)) is None:
+                raise UnreadableWeightError("its data does not fit its type and shape")
+            return values
         if self._file is not None:
             with suppress(OSError):  # Windows does not remove mapped files
                 self._file.unlink()

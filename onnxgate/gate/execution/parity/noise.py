@@ -31,6 +31,7 @@ from onnxgate.gate.execution.parity.extra_runs import (
 from onnxgate.inputs.values import draw_bits
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.quantization_consistency import list_slots
+from onnxgate.model.reading.tensor_data import read_array
 from onnxgate.model.subgraphs.widened_models import list_tensors, load_with_weights
 from onnxgate.numerics.quantization import measure_quantization
 from onnxgate.numerics.streams import load_array
@@ -224,7 +225,7 @@ def write_changed_model(model: Path, path: Path, seed: int) -> Path:
 
 def _change_steps(proto: ModelProto, seed: int) -> None:
     """Increase the stored quantization steps of activations. Equal steps remain equal."""
-    constants = (node for node in proto.graph.node if node.op_type == "Constant")
+    constants = (node for node in proto.graph.node if node.op_type == "Constant" and node.output)
     values = {node.output[0]: it.t for node in constants for it in node.attribute if it.name == "value"}
     stored = {tensor.name: tensor for tensor in proto.graph.initializer} | values
     activations: set[str] = set()
@@ -236,15 +237,21 @@ def _change_steps(proto: ModelProto, seed: int) -> None:
     for name in activations - weights:
         tensor = stored.get(name)
         if tensor is not None and tensor.data_type == TensorProto.FLOAT and math.prod(tensor.dims) == 1:
-            step = numpy_helper.to_array(tensor)
+            step = read_array(tensor)
+            if step is None:
+                continue
             share = int(draw_bits(f"{step.tobytes().hex()}\0{seed}", 1)[0] & 0xFFFF) / 0xFFFF
             growth = STEP_GROWTH[0] + share * (STEP_GROWTH[1] - STEP_GROWTH[0])
             tensor.CopyFrom(numpy_helper.from_array(np.asarray(step * np.float32(1 + growth)), tensor.name))
 
 
 def _change_weight(tensor: TensorProto, seed: str) -> None:
+    """Change a weight, unless its data does not fit its type and shape: runtimes load such a weight if it is unused."""
+    values = read_array(tensor)
+    if values is None:
+        return
     if tensor.data_type == TensorProto.BFLOAT16:
-        bits = np.frombuffer(tensor.raw_data, "<u2") if tensor.raw_data else np.array(tensor.int32_data, np.uint16)
+        bits = np.frombuffer(tensor.raw_data, "<u2") if tensor.raw_data else np.array(tensor.int32_data).astype("<u2")
         # The upper half of a float32 number; a step of the lower half is not visible.
         wide = (bits.astype(np.uint32) << 16).view(np.float32)
         up = change_rounding(wide, seed) > wide
@@ -253,8 +260,7 @@ def _change_weight(tensor: TensorProto, seed: str) -> None:
         tensor.ClearField("int32_data")
         tensor.raw_data = (bits.astype(np.int32) + step).astype("<u2").tobytes()
         return
-    changed = change_rounding(numpy_helper.to_array(tensor), seed)
-    tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
+    tensor.CopyFrom(numpy_helper.from_array(change_rounding(values, seed), tensor.name))
 
 
 def _change_case(case: InputCase, folder: Path, seed: int) -> InputCase:

@@ -61,18 +61,38 @@ def test_constants_and_bfloat16_weights_change(tmp_path: Path) -> None:
         "g (float[9] x) => (float[9] y) { w = Constant<value = float[9] {1,2,3,4,5,6,7,8,9}>() y = Add(x, w) }"
     )
     bits = [0x3F80, 0, 0x7F80, 0xBF80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0]
-    model.graph.initializer.append(
-        helper.make_tensor("b", TensorProto.BFLOAT16, [9], np.array(bits, "<u2").tobytes(), True)
+    model.graph.initializer.extend(
+        [
+            helper.make_tensor("b", TensorProto.BFLOAT16, [9], np.array(bits, "<u2").tobytes(), True),
+            TensorProto(name="c", data_type=TensorProto.BFLOAT16, dims=[9], int32_data=[it - 0x10000 for it in bits]),
+        ]
     )
     onnx.save(model, tmp_path / "m.onnx")
     changed = onnx.load(write_changed_model(tmp_path / "m.onnx", tmp_path / "changed.onnx", 0))
     constant = numpy_helper.to_array(changed.graph.node[0].attribute[0].t)
-    steps = np.frombuffer(changed.graph.initializer[0].raw_data, "<u2").astype(int) - bits
+    steps = [np.frombuffer(it.raw_data, "<u2").astype(int) - bits for it in changed.graph.initializer]
 
-    assert [1, 0, 0, 1, 1, 1, 1, 1, 1] == np.abs(steps).tolist()
+    assert [[1, 0, 0, 1, 1, 1, 1, 1, 1]] * 2 == np.abs(steps).tolist()
     assert TensorProto.BFLOAT16 == changed.graph.initializer[0].data_type
     assert (constant != np.arange(1, 10)).all()
     assert np.allclose(constant, np.arange(1, 10), rtol=1e-6)
+
+
+def test_contradictory_weights_are_kept(tmp_path: Path) -> None:
+    """Weights whose data does not fit their type and shape, which runtimes load if they are unused, do not change."""
+    model = parse("g (float[9] x) => (float[9] y) <float[9] w = {1,2,3,4,5,6,7,8,9}> { y = Add(x, w) }")
+    model.graph.initializer.extend(
+        [
+            TensorProto(name="short", data_type=TensorProto.FLOAT, dims=[9], float_data=[1.0] * 8),
+            TensorProto(name="odd", data_type=TensorProto.BFLOAT16, dims=[9], raw_data=bytes(17)),
+            TensorProto(name="segment", data_type=TensorProto.DOUBLE, dims=[9], segment=TensorProto.Segment(begin=1)),
+        ]
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    changed = onnx.load(write_changed_model(tmp_path / "m.onnx", tmp_path / "changed.onnx", 0))
+
+    assert list(model.graph.initializer[1:]) == list(changed.graph.initializer[1:])
+    assert model.graph.initializer[0] != changed.graph.initializer[0]
 
 
 QUANTIZED = """g (float[4] x) => (float[4] y)
