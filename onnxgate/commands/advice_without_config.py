@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,13 +43,15 @@ def advise_without_config(
     models = {model.path: model for model in request.models}
     required = target or f"{table.engine}=={list(table.releases)[-1]}"
 
+    @functools.cache
+    def is_fixable(rule: str, model: str) -> bool:
+        return model in facts and _is_fixable(rule, facts[model], models[model], request.project)
+
     def advise(finding: Finding) -> Finding:
         if not finding.fix or finding.fingerprint not in advice:
             return finding
-        is_fixable = finding.model in facts and _is_fixable(
-            finding.rule, facts[finding.model], models[finding.model], request.project
-        )
-        fix = render_advice_without_config(advice[finding.fingerprint], required, is_fixable=is_fixable)
+        is_repairable = is_fixable(finding.rule, finding.model)
+        fix = render_advice_without_config(advice[finding.fingerprint], required, is_fixable=is_repairable)
         return msgspec.structs.replace(finding, fix=fix)
 
     return [advise(finding) for finding in findings]

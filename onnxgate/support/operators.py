@@ -165,9 +165,13 @@ class Implementation:
         self._source = source
         self._bit = bit
         self._operators: dict[tuple[str, str], Operator | None] = {}
+        self._domains: tuple[str, ...] | None = None
+        self._names: dict[str, tuple[str, ...]] = {}
 
     def operator(self, domain: str, name: str) -> Operator | None:
         """Return an operator with its schemas and kernels in this release; None if the release has neither."""
+        if not self.knows(domain, name):  # a model may name any number of these
+            return None
         key = (domain, name)
         if key not in self._operators:
             self._operators[key] = self._source.operator(domain, name, self._bit)
@@ -179,16 +183,24 @@ class Implementation:
 
     def has_domain(self, domain: str) -> bool:
         """Return whether this release has an operator in the domain."""
-        return any(self.operator(domain, name) for name in self._source.table.operators.get(domain, {}))
+        return domain in self.domains()
 
     def domains(self) -> tuple[str, ...]:
         """Return the domains in which this release has an operator, sorted."""
-        return tuple(sorted(filter(self.has_domain, self._source.table.operators)))
+        if self._domains is None:
+            known = self._source.table.operators
+            present = (it for it, names in known.items() if any(self.operator(it, name) for name in names))
+            self._domains = tuple(sorted(present))
+        return self._domains
 
     def operators(self, domain: str) -> tuple[str, ...]:
         """Return the names of the domain's operators in this release, sorted."""
-        names = self._source.table.operators.get(domain, {})
-        return tuple(sorted(name for name in names if self.operator(domain, name)))
+        if domain not in self._source.table.operators:
+            return ()
+        if domain not in self._names:
+            names = self._source.table.operators[domain]
+            self._names[domain] = tuple(sorted(name for name in names if self.operator(domain, name)))
+        return self._names[domain]
 
 
 _DecodedRows = tuple[list[tuple[int, Schema]], list[tuple[int, Kernel]], list[tuple[int, Condition]]]
@@ -309,6 +321,8 @@ def list_known_releases(engine: str = "onnxruntime") -> tuple[str, ...]:
 
 def find_newest_schema(domain: str, name: str, version: int) -> Schema | None:
     """Return an operator's schema at opset `version` (0: newest) from the newest ONNX Runtime release that has one."""
+    if name not in load_shipped_table().operators.get(domain, {}):
+        return None
     for implementation in reversed(_load_implementations("onnxruntime").values()):
         operator = implementation.operator(domain, name)
         schema = operator.schema(version or 2**31) if operator else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
@@ -123,6 +123,7 @@ def resolve_hits(judged: Sequence[RuleHit], accepts: Callable[[RuleHit], bool] =
     Dropped hits can still be causes of other hits; contradicted hits cannot.
     """
     judged = assign_fingerprints(judged)
+    targets = {target for rule_hit in judged for _, target in _iterate_effects(rule_hit.hit)}
     contradicted: set[HitKey] = set()
     confirmed: set[HitKey] = set()
     for rule_hit in judged:
@@ -135,13 +136,13 @@ def resolve_hits(judged: Sequence[RuleHit], accepts: Callable[[RuleHit], bool] =
     standing: list[RuleHit] = []
     by_key: dict[HitKey, list[RuleHit]] = {}
     for rule_hit in judged:
-        keys = _list_identifying_keys(rule_hit)
+        keys = _list_identifying_keys(rule_hit, targets)
         if not rule_hit.silent and contradicted.isdisjoint(keys):
             standing.append(rule_hit)
             for key in keys:
                 by_key.setdefault(key, []).append(rule_hit)
     remaining = [rule_hit for rule_hit in standing if not _is_redundant(rule_hit, by_key, confirmed, accepts)]
-    return [ResolvedHit(it, not confirmed.isdisjoint(_list_identifying_keys(it))) for it in remaining]
+    return [ResolvedHit(it, not confirmed.isdisjoint(_list_identifying_keys(it, targets))) for it in remaining]
 
 
 def _is_redundant(
@@ -172,13 +173,13 @@ def _iterate_effects(hit: Hit) -> Iterator[tuple[RelationEffect, HitReference]]:
             yield RELATION_EFFECTS[relation.kind], relation.to
 
 
-def _list_identifying_keys(judged: RuleHit) -> tuple[HitKey, ...]:
-    """Return the keys by which relations may refer to a hit.
+def _list_identifying_keys(judged: RuleHit, targets: Set[HitReference]) -> tuple[HitKey, ...]:
+    """Return the keys by which relations refer to a hit. `targets` are what all relations refer to.
 
     There are keys with and without its topic, for its runtime and for any runtime.
     """
     hit = judged.hit
-    names = dict.fromkeys((HitReference(judged.rule), HitReference(judged.rule, hit.topic)))
+    names = {HitReference(judged.rule), HitReference(judged.rule, hit.topic)} & targets if targets else ()
     return tuple((name, hit.model, runtime) for name in names for runtime in (hit.runtime, ANY_RUNTIME))
 
 

@@ -37,15 +37,16 @@ def suggest_target_changes(report: Report, judged: Sequence[RuleHit]) -> Report:
         is_unpredicted = cell.state == "warning" and (cell.model, cell.runtime) in gaps
         known = msgspec.structs.replace(cell, state="not predicted") if is_unpredicted else cell
         cells.setdefault(cell.model, []).append(known)
-    errors: dict[str, list[Finding]] = {}
+    errors: dict[str, dict[object, Finding]] = {}  # one of those that differ in nothing that is read here
     for finding in report.findings:
         if finding.level == "error" and not finding.ignored:
-            errors.setdefault(finding.model, []).append(finding)
+            key = finding.runtimes, finding.works_since, finding.rule, finding.stage, finding.fingerprint in inherent
+            errors.setdefault(finding.model, {}).setdefault(key, finding)
     targets: dict[str, set[str]] = {}
     for runtime in report.runtimes:
         targets.setdefault(runtime.target, set()).add(f"{runtime.engine} {runtime.version}")
     findings = (
-        _complete_fix(it, errors.get(it.model, ()), cells.get(it.model, ()), targets, inherent)
+        _complete_fix(it, tuple(errors.get(it.model, {}).values()), cells.get(it.model, ()), targets, inherent)
         for it in report.findings
     )
     return msgspec.structs.replace(report, findings=tuple(findings))

@@ -51,11 +51,13 @@ def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
     local functions, only domains with a prefix in `EXTERNAL_DOMAIN_PREFIXES` are returned.
     """
     has_unnamed = has_unnamed_functions(facts)
-    imported = sorted({*facts.opsets, *facts.function_opsets} - {"ai.onnx"}, key=len, reverse=True)
+    imported = {*facts.opsets, *facts.function_opsets} - {"ai.onnx"}
+    lengths = sorted(set(map(len, imported)), reverse=True)
     undefined = sorted(facts.operators.keys() - set(facts.functions))
     operators_by_domain: dict[str, list[str]] = {}
     for operator in undefined:
-        spelled = next((domain for domain in imported if operator.startswith(f"{domain}.")), "")
+        ends = (length for length in lengths if operator[length : length + 1] == ".")
+        spelled = next((operator[:end] for end in ends if operator[:end] in imported), "")
         domain = spelled or operator.rpartition(".")[0]
         if domain and not (has_unnamed and not f"{domain}.".startswith(EXTERNAL_DOMAIN_PREFIXES)):
             operators_by_domain.setdefault(domain, []).append(operator.removeprefix(f"{domain}."))

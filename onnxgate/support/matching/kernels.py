@@ -102,6 +102,8 @@ class _Matcher:
         self._providers = providers
 
     def answer(self, operation: Operation, depth: int) -> Match:
+        if self._on.operator(operation.domain, operation.name) is None:
+            return self._decide(operation, depth)  # fast, and a model may name any number of these
         key = (operation, self._providers)
         known = self._on.answers.get(key)
         if known is None:
@@ -110,7 +112,6 @@ class _Matcher:
 
     def _decide(self, operation: Operation, depth: int) -> Match:
         # Source: ONNX Runtime 1.16 to 1.31 implicitly imports the domains that it supports, in their newest version.
-        operation = replace(operation, opset=operation.opset or self._on.newest_opsets.get(DEFAULT_DOMAIN, 0))
         version = operation.version or self._on.newest_opsets.get(operation.domain)
         operator = self._on.operator(operation.domain, operation.name)
         if version is None:
@@ -128,6 +129,7 @@ class _Matcher:
             return SupportGap("unknown-operator", problem, f"has it since opset {first}" if first else "")
         if schema.deprecated:
             return SupportGap("deprecated-operator", f"`{operation.label}` is deprecated since opset {schema.since}")
+        operation = replace(operation, opset=operation.opset or self._on.newest_opsets.get(DEFAULT_DOMAIN, 0))
         if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Constant"):
             return _check_constant(operation, schema, self._on) or _FOLDED
         violation = find_schema_violation(operation, schema)
@@ -319,11 +321,11 @@ def predict(
         for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
             result = match_node(node, implementation, providers) if node.operation in problematic else None
             if result is not None:
-                problems.append(_make_problem(node, result))
+                problems.append(_make_problem(prepared, node, result))
         found = {id(problem.node.operation) for problem in problems}
         for node, result in find_sequence_problems(prepared, implementation):
             if id(node.operation) not in found:
-                problems.append(_make_problem(node, result))
+                problems.append(_make_problem(prepared, node, result))
     return Prediction(
         ir_too_new=not accepts_ir_version(limits, prepared.ir_version),
         opsets_too_new=tuple(
@@ -354,16 +356,18 @@ def _find_unknown_reason(prepared: TypedModel, implementation: Implementation | 
     return find_unknown_reason(prepared, implementation)
 
 
-def _make_problem(node: TypedNode, result: SupportGap | str) -> NodeProblem:
-    detached = replace(
-        node,
-        proto=_detach_node(node.proto),
-        inner=(),
-        type_of=get_unknown_type,
-        source_of=get_unknown_source,
-        is_used=assume_used,
-        is_output=assume_internal,
-    )
+def _make_problem(prepared: TypedModel, node: TypedNode, result: SupportGap | str) -> NodeProblem:
+    detached = prepared.detached.get(node)
+    if detached is None:
+        detached = prepared.detached[node] = replace(
+            node,
+            proto=_detach_node(node.proto),
+            inner=(),
+            type_of=get_unknown_type,
+            source_of=get_unknown_source,
+            is_used=assume_used,
+            is_output=assume_internal,
+        )
     return NodeProblem(detached, *((result, "") if isinstance(result, SupportGap) else (None, result)))
 
 

@@ -190,6 +190,16 @@ class TypedModel(msgspec.Struct, frozen=True, eq=False, dict=True):
             yield from node.all_nodes()
 
     @functools.cached_property
+    def detached(self) -> dict[TypedNode, TypedNode]:
+        """Copies of nodes with problems, which the predictions of all releases share."""
+        return {}
+
+    @functools.cached_property
+    def called(self) -> frozenset[Operation]:
+        """Calls of local functions."""
+        return frozenset(node.operation for node in self.kinds if node.calls)
+
+    @functools.cached_property
     def kinds(self) -> tuple[TypedNode, ...]:
         """The first node of each kind. Any release supports either all nodes of the same kind or none of them."""
         first: dict[tuple[object, ...], TypedNode] = {}

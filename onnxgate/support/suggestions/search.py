@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -191,13 +191,13 @@ class _SuggestionSearch:
                 yield from self._attribute_additions()
             case "unknown-domain":
                 yield from self._domain_imports()
-                domains = set(self.releases[0].implementation.domains()) - INTERNAL_DOMAINS - {self.first.domain}
-                similar = difflib.get_close_matches(self.first.domain, sorted(domains), cutoff=_MIN_NAME_SIMILARITY)
+                domains = sorted({*self.releases[0].implementation.domains()} - INTERNAL_DOMAINS - {self.first.domain})
+                similar = difflib.get_close_matches(self.first.domain, domains, cutoff=_MIN_NAME_SIMILARITY)
                 names = [*_find_same_names(self.first.domain, domains), *similar]
                 yield from self._replacements(OperatorReplacement(domain, self.first.name) for domain in names)
             case "unknown-operator":
                 operators = self.releases[0].implementation.operators(self.first.domain)
-                names = _find_same_names(self.first.name, set(operators) - {self.first.name})
+                names = _find_same_names(self.first.name, operators)
                 yield from self._replacements(OperatorReplacement(self.first.domain, name) for name in names)
             case "deprecated-operator":
                 yield from self._replacements(_SUCCESSORS.get(self.first.name, ()))
@@ -240,7 +240,7 @@ class _SuggestionSearch:
     def _opset_changes(self) -> Iterator[OpsetChange]:
         domain, current = self.first.domain, self.first.version
         newest = _find_newest_common_opset(domain, self.limits)
-        if newest is None or not current:
+        if newest is None or not current or not self._is_known_everywhere:
             return
         oldest = _MIN_OPSET if domain == DEFAULT_DOMAIN else 1
         near = sorted(set(range(oldest, newest + 1)) - {current}, key=lambda v: (abs(v - current), -v))
@@ -249,6 +249,11 @@ class _SuggestionSearch:
         best = [v for v, rating in rated if rating == "whole"] or [v for v, rating in rated if rating == "kept"]
         if best:
             yield OpsetChange(domain, best[0], whole=(best[0], "whole") in rated)
+
+    @property
+    def _is_known_everywhere(self) -> bool:
+        """Whether each required release has the operator at some opset."""
+        return all(release.implementation.operator(self.first.domain, self.first.name) for release in self.releases)
 
     def _rate_opset(self, domain: str, version: int) -> str:
         """Rate an opset of a domain by how much of the model the required releases support after changing to it.
@@ -342,7 +347,7 @@ class _SuggestionSearch:
         """
         domain = self.first.domain
         newest = _find_newest_common_opset(domain, self.limits)
-        if any(node.calls and node.operation == self.first for node in self.prepared.all_nodes()):
+        if self.first in self.prepared.called:
             yield DomainImport(domain, 1)
         elif not self.first.version and newest and self._works_with(functools.partial(replace, version=newest)):
             yield DomainImport(domain, newest)
@@ -409,7 +414,20 @@ def _find_newest_common_opset(domain: str, limits: Sequence[Limits]) -> int | No
     return min((limit.opsets[domain] for limit in limits if domain in limit.opsets), default=None)
 
 
-def _find_same_names(name: str, candidates: Iterable[str]) -> list[str]:
-    """Return the candidates that are equal to `name` except for case and underscores."""
-    folded = name.replace("_", "").casefold()
-    return [candidate for candidate in sorted(candidates) if candidate.replace("_", "").casefold() == folded]
+def _find_same_names(name: str, candidates: Sequence[str]) -> list[str]:
+    """Return the other candidates that are equal to `name` except for case and underscores."""
+    same = _fold_names(tuple(candidates)).get(_fold_name(name), ())
+    return [candidate for candidate in same if candidate != name]
+
+
+@functools.lru_cache(maxsize=16)
+def _fold_names(names: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
+    """Return the names by what they have in common with equal names."""
+    by_folded: dict[str, list[str]] = {}
+    for name in names:
+        by_folded.setdefault(_fold_name(name), []).append(name)
+    return by_folded
+
+
+def _fold_name(name: str) -> str:
+    return name.replace("_", "").casefold()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import cast
@@ -222,3 +223,15 @@ def test_only_targets_on_which_the_model_has_no_error_are_offered() -> None:
     assert fixes(crash, locked=locked, targets=targets) == ['report it, or set `targets = ["server"]` for the model']
     assert fixes(crash, other, locked=locked, targets=targets)[0] == "report it"
     assert fixes(crash, locked=locked, targets=targets, unpredicted=NEW) == ["report it"]
+
+
+def test_many_findings_cost_little() -> None:
+    """Findings are not compared with each other finding of the model, which would be quadratic."""
+    findings = [finding(f"operator {index}", runtimes=OLD, works_since="1.21.0") for index in range(3000)]
+    before = time.process_time()
+
+    advice = fixes(*findings)
+
+    assert len(findings) == len(advice)
+    assert {"narrow the target to >=1.21.0"} == {fix.rpartition(", or ")[2] for fix in advice}
+    assert time.process_time() - before < 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from onnxgate.model.facts import ModelFacts
@@ -67,3 +69,15 @@ LOCKED = facts("pkg.F own.Op own.Other", "pkg own", has_functions=True)
 def test_added_domains(before: ModelFacts, after: ModelFacts, expected: dict[str, list[str]]) -> None:
     """A domain is not new if the lock counted one of its operators."""
     assert expected == find_added_domains(before, after)
+
+
+def test_many_domains_cost_little() -> None:
+    """Operators are not compared with each of the imported domains, which would be quadratic."""
+    domains = [f"domain{index}" for index in range(10_000)]
+    model = facts(" ".join(f"{domain}.Op" for domain in domains), " ".join(domains))
+    before = time.process_time()
+
+    used = find_used_domains(model)
+
+    assert sorted(domains) == list(used)
+    assert time.process_time() - before < 1

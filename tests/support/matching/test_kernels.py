@@ -61,6 +61,17 @@ def test_all_misses_at_once() -> None:
     assert expected == [each.miss.rule for each in actual if each.miss]
 
 
+def test_releases_share_the_nodes_that_they_refuse() -> None:
+    """A copy for each release would take many times the memory of the model."""
+    model = infer_model_types(ModelView(onnx.parser.parse_model(node(14, "float[N] x", "float[N] y", "y = No (x)"))))
+    known = limits.get_limits("1.20.1")
+    assert known is not None
+
+    first, second = (predict(model, operators.get_implementation(it), known) for it in ("1.20.1", "1.31.1"))
+
+    assert first.found[0].node is second.found[0].node
+
+
 def test_open_ended_kernel_covers_its_own_version() -> None:
     """In 1.17 the schema at opset 21 is that of 19, which has a kernel; only the opset limit refuses the model."""
     model = node(21, "float[N] x", "double[N] y", "y = Cast <to: int = 11> (x)")

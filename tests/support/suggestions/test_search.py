@@ -285,6 +285,18 @@ def test_every_way_leads_out(case: Case) -> None:
     assert set(verdicts.values()) == {"loads"}, verdicts
 
 
+def test_many_unknown_operators_cost_little() -> None:
+    """Nothing is stored for an operator that no release knows, because a model may have any number of them."""
+    model = parse('"": 17', "g (float[N] x) => (float[N] y) { y = Unknown (x) }")
+    release = required(OLD_AND_NEW)[0].implementation
+    before = len(release.answers)
+
+    (refused,) = refusals(model, OLD_AND_NEW)
+
+    assert "`Unknown` does not exist" in refused.miss.problem
+    assert before == len(release.answers)
+
+
 def test_many_attributes_cost_little() -> None:
     """A node with thousands of unknown attributes is not matched once for each of them, which would be quadratic."""
     model = parse('"": 17', "g (float[N] x) => (float[N] y) { y = Relu (x) }")
