@@ -32,8 +32,28 @@ INSTALL_NODE_HINT = "install Node 18 or newer, which includes npm"
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 _ERROR_LINE = re.compile(r"^npm (?:error|ERR!)\s+(.+)$", re.MULTILINE)
 _IRRELEVANT_ERRORS = ("code ", "A complete log", "Log files", "errno ", "syscall ", "404 Note")
-_QUIET_OPTIONS = ("--no-audit", "--no-fund", "--no-update-notifier")
-_LOCK_COMMAND = ("install", "--package-lock", "--package-lock-only", "--ignore-scripts", *_QUIET_OPTIONS)
+_VERSION_RANGE = re.compile(r"[\w.^~<>=|*+ -]+")
+"""Matches a range of releases of the same package, and not another package, a URL, a path or a git repository."""
+_RELEASE_FIELDS = ("name", "version", "dist.integrity", "dependencies")
+
+
+class _Release(msgspec.Struct, frozen=True):
+    """Metadata of one release in npm's answer."""
+
+    name: str
+    version: str
+    integrity: str = msgspec.field(default="", name="dist.integrity")
+    dependencies: dict[str, str] = {}
+
+    @property
+    def package(self) -> NpmPackage:
+        """The pin of the release. Its integrity is empty if the registry has only a SHA-1 digest."""
+        return NpmPackage(name=self.name, version=self.version, integrity=self.integrity)
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether the release is not a prerelease, such as `1.31.0-dev.20260914-8d85527a0`."""
+        return _RELEASE.fullmatch(self.version) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +74,34 @@ class NpmClient:
         return tuple(sorted(Version(text) for text in map(str, texts) if _RELEASE.fullmatch(text)))
 
     def needed(self, name: str, version: str) -> Mapping[str, NpmPackage]:
-        """Return one release and all packages that npm would install with it, by name.
+        """Return one release of an engine and the packages that are pinned with it, by name.
+
+        Only metadata in the registry is read. `npm install --package-lock-only` would also download dependencies from
+        the git repositories and URLs that a package names.
 
         Raises:
             ResolutionError: npm is not installed, or fails.
         """
-        with temporary_folder() as scratch:
-            folder = Path(scratch)
-            (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": {name: version}}))
-            self._run(_LOCK_COMMAND, folder)
-            lock = _parse_json((folder / "package-lock.json").read_text(encoding="utf-8"))
-        packages = {}
-        for path, entry in lock["packages"].items():
-            prefix, _, package = path.partition("node_modules/")
-            release, integrity = entry.get("version"), entry.get("integrity")
-            is_copy = prefix or "node_modules/" in package
-            if package and release and integrity and not is_copy:  # the project itself has no name
-                packages[package] = NpmPackage(name=package, version=release, integrity=integrity)
+        newest = self._newest(name, version)
+        packages = {name: newest.package}
+        for dependency in engine_dependencies(name):
+            accepted = newest.dependencies.get(dependency)
+            if accepted and _VERSION_RANGE.fullmatch(accepted):
+                packages[dependency] = self._newest(dependency, accepted).package
         return packages
+
+    def _newest(self, name: str, accepted: str) -> _Release:
+        """Return the newest release in a range."""
+        with temporary_folder() as scratch:
+            answer = self._run(["view", f"{name}@{accepted}", *_RELEASE_FIELDS, "--json"], Path(scratch))
+        try:
+            releases = msgspec.json.decode(answer, type=_Release | list[_Release])
+        except msgspec.MsgspecError as error:
+            raise ResolutionError(f"npm did not return the metadata of `{name}`: {error}") from error
+        stable = [it for it in (releases if isinstance(releases, list) else [releases]) if it.is_stable]
+        if not stable:
+            raise ResolutionError(f"no release of `{name}` on npm satisfies `{accepted}`")
+        return max(stable, key=lambda release: Version(release.version))
 
     def _run(self, arguments: Sequence[str], folder: Path) -> str:
         """Return the output of npm. `folder` is its project, since npm reads the settings of a project.
@@ -81,9 +111,10 @@ class NpmClient:
         npm = shutil.which("npm")
         if npm is None:
             raise ResolutionError("npm is not installed, but a target needs an npm package", hint=INSTALL_NODE_HINT)
+        offline = ["--offline"] if self.offline else []
         try:
             result = subprocesses.run_supervised(
-                [npm, *arguments, "--prefix", str(folder), *(["--offline"] if self.offline else [])],
+                [npm, *arguments, *offline, "--no-update-notifier", "--prefix", str(folder)],
                 environment={**os.environ, "NO_COLOR": "1"},
                 folder=folder,
                 timeout_s=TIMEOUT_S,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
+import tarfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,16 +21,22 @@ ENGINE, COMPANION = "onnxruntime-web", "onnxruntime-common"
 
 def integrity(name: str, version: str) -> str:
     """Return the integrity of a package whose content is never downloaded."""
-    return "sha512-" + base64.b64encode(hashlib.sha512(f"{name} {version}".encode()).digest()).decode()
+    return _integrity_of(f"{name} {version}".encode())
+
+
+def _integrity_of(content: bytes) -> str:
+    return "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
 
 
 class Registry:
-    """Published packages; `asked` counts the requests."""
+    """Published packages; `asked` counts the requests for metadata, and `names` are those of the packages."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.asked = 0
+        self.names: set[str] = set()
         self._packages: dict[str, dict[str, object]] = {}
+        self._archives: dict[str, bytes] = {}
 
     def add(self, name: str, version: str, needs: Mapping[str, str] | None = None, *, hashed: bool = True) -> None:
         """Publish a release; with `hashed=False` it has only a SHA-1 digest, as old releases do."""
@@ -36,6 +44,26 @@ class Registry:
         dist = {"tarball": f"{self.url}/{name}/-/{name}-{version}.tgz", **actual}
         release = {"name": name, "version": version, "dependencies": dict(needs or {}), "dist": dist}
         self._packages.setdefault(name, {})[version] = release
+
+    def publish(self, name: str, version: str, files: Mapping[str, str]) -> str:
+        """Publish a release that can be installed, with exactly these files. Return its integrity."""
+        with io.BytesIO() as packed:
+            with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+                for path, text in files.items():
+                    entry = tarfile.TarInfo(f"package/{path}")
+                    entry.size, entry.mode = len(text.encode()), 0o755
+                    archive.addfile(entry, io.BytesIO(text.encode()))
+            content = packed.getvalue()
+        place = f"{name}/-/{name}-{version}.tgz"
+        dist = {"tarball": f"{self.url}/{place}", "integrity": _integrity_of(content)}
+        manifest = json.loads(files["package.json"])
+        self._packages.setdefault(name, {})[version] = {**manifest, "dist": dist, "hasInstallScript": True}
+        self._archives[place] = content
+        return dist["integrity"]
+
+    def archive(self, path: str) -> bytes | None:
+        """Return the archive of a release, or None if the path belongs to none."""
+        return self._archives.get(path)
 
     def engine(self, *versions: str) -> None:
         """Publish releases of ONNX Runtime Web with its companion and an unrelated dependency."""
@@ -47,6 +75,7 @@ class Registry:
     def document(self, name: str) -> dict[str, object] | None:
         """Return the metadata of a package, or None if it is unknown."""
         self.asked += 1
+        self.names.add(name)
         versions = self._packages.get(name)
         if versions is None:
             return None
@@ -86,10 +115,12 @@ def use_registry(monkeypatch: pytest.MonkeyPatch, url: str, cache: Path) -> None
 
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        """Return the metadata of a package."""
-        document = self.server.registry.document(unquote(self.path).strip("/"))  # type: ignore[attr-defined]
-        body = json.dumps(document or {"error": "not found"}).encode()
-        self.send_response(200 if document else 404)
+        """Return the metadata or the archive of a package."""
+        registry, path = self.server.registry, unquote(self.path).strip("/")  # type: ignore[attr-defined]
+        archive = registry.archive(path)
+        document = None if archive else registry.document(path)
+        body = archive or json.dumps(document or {"error": "not found"}).encode()
+        self.send_response(200 if archive or document else 404)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -172,6 +172,29 @@ def test_missing_table_is_resolved_again(registry: Registry, tmp_path: Path) -> 
 
 
 @pytest.mark.surface
+@pytest.mark.parametrize("name", ["unrelated", COMPANION])
+def test_dependencies_outside_the_registry(registry: Registry, name: str) -> None:
+    """Nothing is downloaded from the git repositories and URLs that a package names as its dependencies."""
+    places = (f"git+{registry.url}/evil.git", f"{registry.url}/evil.tgz")
+    for minor, place in enumerate(places):
+        registry.add(ENGINE, f"2.{minor}.0", {COMPANION: "1.30.0", name: place})
+    found = [NpmClient().needed(ENGINE, f"2.{minor}.0").keys() for minor in range(len(places))]
+
+    assert [{ENGINE} if name == COMPANION else {ENGINE, COMPANION}] * len(places) == found
+    assert registry.names <= {ENGINE, COMPANION}
+
+
+@pytest.mark.surface
+def test_range_of_a_companion(registry: Registry) -> None:
+    """Old releases accept a range of their companion; its newest release without prereleases is locked."""
+    for version in ("1.16.1", "1.16.10", "1.16.2", "1.16.11-dev.1", "1.17.0"):
+        registry.add(COMPANION, version)
+    registry.add(ENGINE, "1.16.1", {COMPANION: "~1.16.1"})
+
+    assert NpmClient().needed(ENGINE, "1.16.1")[COMPANION].version == "1.16.10"
+
+
+@pytest.mark.surface
 def test_unlockable_releases(registry: Registry, tmp_path: Path) -> None:
     """A missing release and a release without a SHA-512 integrity hash have different error messages."""
     registry.add(COMPANION, "2.0.0")
