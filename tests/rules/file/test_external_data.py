@@ -23,6 +23,6 @@ def test_level_of_missing_data(runtimes: tuple[str, ...], is_unused: bool, expec
     """Only ONNX Runtime loads a model with missing data that no node uses; tract refuses it."""
     use = ExternalUse("w.bin", "w", "missing", is_unused=is_unused)
     subject = ModelFile("m.onnx", Place("m.onnx"), runtimes=runtimes, external=(use,))
-    (hit,) = external_data_missing(subject)
+    (hit,) = external_data_missing.judge(subject)
 
     assert expected == hit.level
