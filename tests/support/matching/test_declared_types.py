@@ -31,7 +31,8 @@ def test_body_of_sequence_map(declared: str, expected: str) -> None:
     """The types of inputs and outputs of a body apply; only for other values, the listed type counts."""
     text = (
         "g (seq(float[2]) s) => (seq(float[2]) y) {"
-        f"y = SequenceMap (s) <body: graph = b (float[2] a) => (float[2] c) <{declared}> {{ m = Neg (a) c = Neg (m) }}> }}"
+        "y = SequenceMap (s) <body: graph = b (float[2] a) => (float[2] c) "
+        f"<{declared}> {{ m = Neg (a) c = Neg (m) }}> }}"
     )
 
     assert expected == verdict(onnx.parser.parse_model(STAMPS + text))
