@@ -359,7 +359,7 @@ def constants(model: ModelProto, random: Random) -> bool:
             node = helper.make_node("Constant", [], [value.name], value=tensor)
             del model.graph.node[:]
             model.graph.node.extend([node, *copies])
-        if random.random() < 0.8 or model.graph.node[0].op_type == "Constant":
+        if random.random() < 0.8 or not any(tensor.name == it.name for it in model.graph.initializer):
             model.graph.input.remove(value)
         done = True
     return done
@@ -402,7 +402,9 @@ def subgraph(model: ModelProto, random: Random) -> bool:
         case 0:
             node.attribute.remove(attribute)
         case 1:
-            attribute.g.CopyFrom(random.choice(holders)[1].g)
+            other = GraphProto()
+            other.CopyFrom(random.choice(holders)[1].g)  # a copy, because one may contain the other
+            attribute.g.CopyFrom(other)
         case 2 if body.output:
             body.output.pop()
         case 3 if body.input:

@@ -29,11 +29,11 @@ from onnxgate.model.reading.external_data import (
     DataSpelling,
     classify_layout,
     find_spellings,
-    iter_data_locations,
     read_external_entries,
 )
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_source_line
+from onnxgate.model.subgraphs.reduced_models import list_unread_weights
 from onnxgate.model.validity import CheckedModel, find_missing_operators, is_shape_contradiction, supports_opset
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.plan import PlannedRuntime
@@ -297,20 +297,24 @@ def _find_refused_external_data(
     model: LocatedModel, view: ModelView, supports: Sequence[RuntimeSupportData]
 ) -> Iterator[ExternalDataOnRuntime]:
     """Yield each external data file together with each runtime that refuses its path or the spelling of its entries."""
-    for location, tensor_count in Counter(iter_data_locations(view)).items():
+    unread = list_unread_weights(view)
+    tensors = [(name, tensor, read_external_entries(tensor).get("location", "")) for name, tensor in view.external]
+    uses = Counter((location, name in unread) for name, _, location in tensors)
+    for (location, is_unread), tensor_count in uses.items():
         layout = classify_layout(model.selected.absolute, location) if location else "inside"
         if layout == "inside":
             continue
         for data in supports:
-            if supports_layout(data.limits, layout) is False:
+            if supports_layout(data.limits, layout) is False and not (
+                is_unread and data.engine.startswith("onnxruntime")
+            ):
                 since, until = find_layout_span(layout, data.engine)
                 yield ExternalDataOnRuntime(
                     model.path, model.place, data.name, location, layout, tensor_count, since, until
                 )
     spellings: Counter[tuple[str, DataSpelling]] = Counter()
-    for _, tensor in view.external:
-        location = read_external_entries(tensor).get("location", "")
-        spellings.update((location, spelling) for spelling in find_spellings(tensor))
+    for name, tensor, location in tensors:
+        spellings.update((location, spelling) for spelling in find_spellings(tensor) if name not in unread)
     for (location, spelling), tensor_count in sorted(spellings.items()):
         for data in supports:
             if limits.refuses_spelling(data.planned.runtime.release, spelling, data.engine):

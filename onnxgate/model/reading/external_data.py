@@ -84,6 +84,7 @@ class ExternalUse(msgspec.Struct, frozen=True):
     problem: ExternalProblem | None = None
     detail: str = ""  # such as "has 4,096 bytes, but at least 8,192 are required"
     pointer_sha256: str = ""  # SHA-256 in a Git LFS pointer
+    is_unused: bool = False  # ONNX Runtime does not read the data, see `list_unread_weights`
 
 
 class DataFile(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -194,6 +195,20 @@ def list_unused_weights(graph: GraphProto) -> frozenset[str]:
     """Return the initializers that no node or output uses, except those of an unknown type, which runtimes refuse."""
     used = {name for node in graph.node for name in list_needed_values(node)} | {value.name for value in graph.output}
     return frozenset(tensor.name for tensor in graph.initializer if tensor.data_type in ELEMENT_TYPES) - used
+
+
+def list_unread_weights(model: ModelView) -> frozenset[str]:
+    """Return the initializers of a model whose external data ONNX Runtime does not read, so that it may be missing.
+
+    They do not include initializers with the name of another tensor.
+    Source: models with unused, missing or invalid external data, loaded on ONNX Runtime 1.16.3, 1.20.1, 1.24.4, 1.31.1
+    and 1.32.0 and ONNX Runtime Web 1.30.0. OpenVINO 2026.4.1 refuses some of them, and tract 0.23.9 all.
+    """
+    if not model.external:
+        return frozenset()
+    graph, names = model.proto.graph, Counter(name for name, _ in model.tensors)
+    unused = list_unused_weights(graph) - {value.name for value in graph.input}
+    return frozenset(name for name in unused if names[name] == 1)
 
 
 def _replace_elements(graph: GraphProto, field: str, elements: Iterable[NodeProto | TensorProto]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
-from onnxgate.rules.file._external_data import ExternalFault, describe_tensors, group_external_faults
+from onnxgate.rules.file._external_data import UNUSED_FIX, ExternalFault, describe_tensors, group_external_faults
 
 
 @rule(ModelFile, "external-data-corrupt", level=Level.ERROR, since="0.1.0")
@@ -16,7 +16,8 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
     An external data file is truncated or has the wrong size.
 
     ## Why it matters
-    Runtimes reject data that is too short.
+    Runtimes reject data that is too short. If no node uses the weights and ONNX Runtime is the only engine, the finding
+    is a warning, because ONNX Runtime does not read them.
 
     ## What to do
     Export the model again, and commit it together with its data.
@@ -28,7 +29,8 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
             subject.place,
             _describe_fault(fault),
             model=subject.path,
-            fix="export the model again, and commit it together with its data",
+            fix=UNUSED_FIX if fault.is_unused else "export the model again, and commit it together with its data",
+            level=fault.select_level(subject.runtimes),
             identity=f"{fault.problem} {fault.location}",
         )
 

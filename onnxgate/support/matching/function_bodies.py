@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from onnxgate.core.findings import version_sort_key
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, model_domain, parse_type
 from onnxgate.model.onnx_functions import OnnxError, build_function_body
+from onnxgate.model.reading.view import iter_node_subgraphs
 from onnxgate.support.matching.attribute_values import read_attribute_values
 from onnxgate.support.matching.operations import Operation, TypedNode
 from onnxgate.support.matching.type_inference import infer_node_types, instantiate_function
@@ -157,6 +158,11 @@ def _make_call(operation: Operation) -> tuple[NodeProto, list[TypeProto | None]]
     node.attribute.extend(
         AttributeProto.FromString(attribute.data) for attribute in operation.attributes if attribute.data
     )
+    for graph in iter_node_subgraphs(node):  # types of inputs and outputs apply, whatever else is declared
+        declared = {value.name for value in (*graph.input, *graph.output)}
+        values = [value for value in graph.value_info if value.name not in declared]
+        del graph.value_info[:]
+        graph.value_info.extend(values)
     return node, [None if spelling is None else parse_type(spelling) for spelling in operation.inputs]
 
 

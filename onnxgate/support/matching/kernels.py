@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec.structs import replace
 
+from onnxgate.core.findings import is_release_within
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits, accepts_ir_version, is_probed_interface_type, refuses_interface_type
@@ -50,6 +51,7 @@ from onnxgate.support.matching.operations import (
 from onnxgate.support.matching.probed.node_matching import match_probed_node, match_probed_operation
 from onnxgate.support.matching.probed.openvino_sequences import find_sequence_problems
 from onnxgate.support.matching.probed.tract_unpredictable_models import find_unknown_reason
+from onnxgate.support.matching.type_inference import OVERLOADED
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 if TYPE_CHECKING:
@@ -77,6 +79,8 @@ WEB_ENGINE = "onnxruntime-web"
 Source: StringNormalizer with existing and invented locales, loaded on 1.20.1, 1.24.3 and 1.30.0.
 """
 _MAX_BODY_DEPTH = 16
+_FIRST_WITH_OVERLOADS = "1.27.0"
+"""First release that selects local functions by overload, see `UNKNOWN_OVERLOAD`."""
 
 
 def match_operation(
@@ -394,7 +398,7 @@ def match_node(node: TypedNode, implementation: Implementation, providers: Seque
         problem = f"`{operation.label}` belongs to domain `{operation.domain}`, which {importer} does not import"
         return SupportGap("unknown-domain", problem)
     if _is_function_call(node, implementation):
-        return node.unread or None
+        return _explain_unread(node, implementation) or None
     return match_operation(operation, implementation, providers)
 
 
@@ -404,8 +408,15 @@ def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implement
         yield node
         if implementation.is_probed and not node.has_use:
             continue
-        if node.inner and (not node.calls or _is_function_call(node, implementation)):
+        is_read = node.inner and not _explain_unread(node, implementation)
+        if is_read and (not node.calls or _is_function_call(node, implementation)):
             yield from _iterate_visible_nodes(node.inner, implementation)
+
+
+def _explain_unread(node: TypedNode, implementation: Implementation) -> str:
+    """Return why it is unknown which nodes of a local function the release executes; "" if this is known."""
+    is_known = node.unread == OVERLOADED and is_release_within(implementation.release, _FIRST_WITH_OVERLOADS, "")
+    return "" if is_known else node.unread
 
 
 def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:

@@ -53,6 +53,13 @@ MAX_FUNCTION_CALLS = 4000
 _TOO_MANY_CALLS = (
     f"its local functions are called with more than {MAX_FUNCTION_CALLS:,} combinations of types and attributes"
 )
+OVERLOADED = "releases of ONNX Runtime before 1.27.0 ignore the overload of a local function"
+UNKNOWN_OVERLOAD = "it calls an overload of a local function that some releases of ONNX Runtime do not find"
+"""Reasons why it is unknown which local function a node calls, on releases before 1.27.0 and on all releases.
+
+Source: 18 models with overloads, loaded on 9 releases from 1.18.1 to 1.31.1. Those before 1.27.0 take the last function
+of a name, whatever its overload is; the newer ones ignore the overloads that nodes of functions call.
+"""
 _MAX_OPERATIONS = 2**16
 """Maximum number of different operations in the cache that all models share."""
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
@@ -129,12 +136,21 @@ def _infer_graph_nodes(
     if calls.unread and proto.functions:
         proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
         proto.ClearField("functions")
+    if inferred is None and (retyped := _find_retyped_outputs(proto.graph)):
+        proto = deepcopy(proto)
+        for output in (it for it in proto.graph.output if it.name in retyped):
+            output.type.CopyFrom(retyped[output.name])
     if inferred is None and list_companion_tensors(model):
         proto = deepcopy(proto)
         shorten_companions(ModelView(proto))
+    functions = {function_key(function.proto): function for function in model.functions}
+    overloads: dict[tuple[str, str], list[OperatorKey]] = {}
+    for key in functions:
+        overloads.setdefault(key[:2], []).append(key)
     inference = _NodeTypeInference(
         imports={canonical_domain(imported.domain): imported.version for imported in model.proto.opset_import},
-        functions={function_key(function.proto): function for function in model.functions},
+        functions=functions,
+        overloads=overloads,
         within=within,
         calls=calls,
     )
@@ -152,6 +168,17 @@ def _infer_graph_nodes(
         scope = ValueTypes(typed, graph.proto)
     inference.scalar_squeezes = find_scalar_squeezes(proto, typed)
     return tuple(inference.nodes(graph, typed, scope))
+
+
+def _find_retyped_outputs(graph: GraphProto) -> dict[str, TypeProto]:
+    """Return the types of inputs that are also outputs of another type, which ONNX Runtime ignores.
+
+    Source: such models, loaded on ONNX Runtime 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0.
+    """
+    names = {value.name for value in graph.output}
+    inputs = {value.name: value.type for value in graph.input if value.name in names}
+    outputs = graph.output if inputs else ()
+    return {it.name: inputs[it.name] for it in outputs if it.name in inputs and it.type != inputs[it.name]}
 
 
 def _infer_shapes(proto: ModelProto) -> ModelProto:
@@ -212,8 +239,9 @@ class ValueTypes:
                     self.names[value.name], self._types[value.name] = name, value_type
         for tensor in held.initializer:
             self.names[tensor.name], self._types[tensor.name] = _TENSOR_TYPE_NAMES.get(tensor.data_type, ""), tensor
+        inputs = {value.name for value in typed.input} if held.sparse_initializer else ()
         for sparse in held.sparse_initializer:
-            if sparse.values.name not in self.names:
+            if sparse.values.name not in inputs:
                 self.add(sparse.values.name, _make_tensor_type(sparse.values.data_type, sparse.dims))
 
     def add(self, name: str, value_type: TypeProto) -> None:
@@ -267,6 +295,7 @@ def _make_operation(
 class _NodeTypeInference(msgspec.Struct, eq=False):
     imports: Mapping[str, int]
     functions: Mapping[OperatorKey, GraphView]
+    overloads: Mapping[tuple[str, str], Sequence[OperatorKey]]  # of functions, by domain and name
     within: str
     calls: _FunctionCalls
     scalar_squeezes: Mapping[str, str] = MappingProxyType({})  # see `find_scalar_squeezes`
@@ -330,13 +359,15 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 )
                 has_functions = bool(self.functions or self.within)
                 operation = replace(operation, traits=NodeTraits(neighbors=neighbors, has_functions=has_functions))
-            is_call = node.operator in self.functions
-            unread = ""
-            if is_call:
+            overloads = self.overloads.get(node.operator[:2], ()) if self.functions else ()
+            is_call = bool(overloads)
+            unread = self._explain_overload(node, overloads) if is_call else ""
+            inside: tuple[TypedNode, ...] = ()
+            if is_call and unread != UNKNOWN_OVERLOAD:
                 inner = self._called(node, self.functions[node.operator], scope)
-                unread = "" if inner is not None else self.calls.unread or _TOO_MANY_CALLS
+                unread = unread if inner is not None else self.calls.unread or _TOO_MANY_CALLS
                 inside = inner or ()
-            else:
+            elif not is_call:
                 branches = removed.list_removed_branches(node) if node.graphs else frozenset()
                 inside = tuple(self._inside(node, typed.node[index], scope, values, branches)) if node.graphs else ()
             if removal or (node.graphs and not is_call and branches):
@@ -356,6 +387,12 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 values.has_use,
                 values.is_model_output,
             )
+
+    def _explain_overload(self, node: NodeView, overloads: Sequence[OperatorKey]) -> str:
+        """Return why some or all releases may call another function than the one with the overload; "" if none do."""
+        if node.operator not in overloads or (self.within and node.operator[2]):
+            return UNKNOWN_OVERLOAD
+        return OVERLOADED if len(overloads) > 1 else ""
 
     def _describe(self, scope: ValueTypes, traits: TraitReader, node: NodeView) -> Operation:
         """Return the operation of a node, without its neighbors."""
@@ -418,9 +455,10 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         ahead = [function]
         while ahead:
             for node in ahead.pop().all_nodes():
-                if node.operator in self.functions and node.operator not in reached:
-                    reached[node.operator] = self.functions[node.operator]
-                    ahead.append(reached[node.operator])
+                for key in self.overloads.get(node.operator[:2], ()):
+                    if key not in reached:
+                        reached[key] = self.functions[key]
+                        ahead.append(reached[key])
         return reached
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import onnx.parser
+import pytest
 
 from onnxgate.model.reading.view import ModelView
 from onnxgate.support import limits, operators
 from onnxgate.support.matching.kernels import predict
-from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.matching.type_inference import UNKNOWN_OVERLOAD, infer_model_types
 
 RELEASE = "1.23.2"
 STAMPS = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]>'
@@ -31,8 +32,8 @@ def test_function_must_import_its_domains() -> None:
     assert ["inner: unknown-domain"] == problems(onnx.parser.parse_model(STAMPS + text))
 
 
-def test_missing_overload_is_not_a_call() -> None:
-    """An operation is a call only if its overload exists."""
+def test_missing_overload_is_undecided() -> None:
+    """Releases before 1.27 call the function although its overload differs; newer ones refuse the model."""
     text = (
         "g (float[N] x) => (float[N] z) { [call] y = local.Do (x) [none] z = local.Do (y) }"
         '<domain: "local", opset_import: ["" : 18]> Do (X) => (Y) { [inner] Y = Relu (X) }'
@@ -40,7 +41,25 @@ def test_missing_overload_is_not_a_call() -> None:
     model = onnx.parser.parse_model(STAMPS + text)
     model.graph.node[1].overload = "another"
 
-    assert ["none: unknown-domain"] == problems(model)
+    assert [f"none: {UNKNOWN_OVERLOAD}"] == problems(model)
+
+
+@pytest.mark.parametrize(("release", "expected"), [("1.26.0", "unknown"), ("1.27.0", "loads")])
+def test_overloads_select_functions(release: str, expected: str) -> None:
+    """Releases before 1.27 call the last function of a name."""
+    text = (
+        "g (float[N] x) => (float[N] y) { y = local.Do (x) }"
+        '<domain: "local", opset_import: ["" : 18]> Do (X) => (Y) { Y = Relu (X) }'
+        '<domain: "local", opset_import: ["" : 18]> Do (X) => (Y) { Y = Not (X) }'
+    )
+    model = onnx.parser.parse_model(STAMPS + text)
+    model.functions[1].overload = "another"
+    known = limits.get_limits(release)
+    assert known is not None
+
+    assert (
+        expected == predict(infer_model_types(ModelView(model)), operators.get_implementation(release), known).verdict
+    )
 
 
 def test_each_node_of_a_kind_is_named() -> None:
