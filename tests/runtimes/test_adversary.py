@@ -1,4 +1,4 @@
-"""A hostile library attempts everything in `adversary`, as an extension library and as part of a locked package."""
+"""A hostile library attempts everything in `adversary`: as an extension library, and in locked packages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import pytest
 from msgspec.structs import replace
 
 from onnxgate.core.jobs import Load, Observation, Unavailable
-from onnxgate.project.lock.types import LockedPackage, Wheel
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime, NpmPackage, Wheel
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker import linux_sandbox
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
-from tests.conftest import ROOT
+from tests.conftest import ROOT, need
 from tests.harness.models import write
+from tests.project.lock.npm_registry import COMPANION, ENGINE, serve, use_registry
 from tests.runtimes.adversary import ATTEMPTS, format_table
 from tests.runtimes.conftest import Locked
 
@@ -37,6 +38,23 @@ library.attempt_results.restype = ctypes.c_char_p
 
 def get_library_path():
     raise RuntimeError(library.attempt_results().decode())
+"""
+WEB_MANIFEST = b'{"name": "%s", "version": "1.0.0", "main": "index.js"}'
+WEB_MODULE = """
+const values = (tensor) => (tensor.data.length === 3 ? tensor.data.map((value) => -value) : tensor.data);
+const run = async ({ x }) => ({ y: { type: "float32", data: values(x), dims: x.dims } });
+exports.env = { wasm: {}, versions: { web: "1.0.0" } };
+exports.Tensor = class { constructor(type, data, dims) { Object.assign(this, { type, data, dims }); } };
+exports.InferenceSession = { create: async () => ({ outputNames: ["y"], run, release: async () => {} }) };
+"""
+"""An engine that passes the health check."""
+WEB_ATTEMPTS = """
+if (process.env.OUTSIDE) {
+  try {
+    process.dlopen({ exports: {} }, require("path").join(__dirname, "attempts.so"));
+  } catch {}  // it is not an add-on for Node.js
+  throw new Error("cannot be registered: " + process.env.ATTEMPTS);
+}
 """
 
 NEED_CAPABILITIES = {
@@ -163,6 +181,30 @@ def test_a_locked_package_gets_nothing(
     results = attempt(outside, tmp_path / "cache", (hostile, (*packages, package)), PACKAGE, port, limited=True)
 
     expect(results, outside / "attempts.so")
+
+
+@pytest.mark.surface
+def test_an_npm_package_gets_nothing(outside: Path, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt of a package that Node.js runs has the documented result."""
+    need("node")
+    need("npm")
+    library = (outside / "attempts.so").read_bytes()
+    files = {"index.js": (WEB_MODULE + WEB_ATTEMPTS).encode(), "attempts.so": library}
+    with serve() as registry:
+        use_registry(monkeypatch, registry.url, tmp_path / "npm")
+        hashes = {
+            name: registry.publish(name, "1.0.0", {"package.json": WEB_MANIFEST % name.encode(), **files})
+            for name in (COMPANION, ENGINE)
+        }
+        pins = tuple(NpmPackage(name=name, version="1.0.0", integrity=hashes[name]) for name in sorted(hashes))
+        pinned = tuple(f"{pin.name}=={pin.version}" for pin in pins)
+        runtime = LockedRuntime(engine=ENGINE, release="1.0.0", packages=pinned)
+        variables = (("OUTSIDE", str(outside)), ("PORT", str(port)))
+        spec = WorkerSpec(runtime.name, ENGINE, runtime, pins, environment=variables)
+        with WorkerPool(Environments(tmp_path / "cache", offline=False), 1, JobLimits(time_s=60)) as host:
+            observation = host.submit(spec, Load(model=str(outside / "models" / "x.onnx"), providers=())).result(120)
+
+    expect(parse(observation), outside / "attempts.so")
 
 
 def test_the_docs_contain_the_table() -> None:

@@ -189,12 +189,8 @@ class Environments:
         ended = wheels.run_uv(self.commands, venv, timeout_s=CREATE_TIMEOUT_S)
         if ended.status != 0:
             raise self._create_uv_error(f"the environment of `{runtime.name}` cannot be created", ended)
-        interpreter, settings = storage.interpreter_of(attempt), attempt / "pyvenv.cfg"
-        created = settings.read_bytes()
-        self._install(interpreter, runtime, needed)
-        if settings.read_bytes() != created:  # it selects the standard library, which is imported before the sandbox
-            raise UnavailableError(f"a package of `{runtime.name}` replaces `{settings.name}` of its environment")
-        packages = storage.site_packages_of(attempt)
+        interpreter, packages = storage.interpreter_of(attempt), storage.site_packages_of(attempt)
+        self._install(interpreter, packages, runtime, needed)
         expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
         require_versions(runtime, _read_versions(packages), expected)
         with busy:
@@ -208,7 +204,13 @@ class Environments:
             command = [str(interpreter), "-I", "-S", "-m", "compileall", "-q", "-x", TEST_FOLDERS, str(packages)]
             self.commands.run(command, timeout_s=COMPILE_TIMEOUT_S, environment=variables)
 
-    def _install(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
+    def _install(
+        self, interpreter: Path, packages: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]
+    ) -> None:
+        """Install packages into one folder, including files that wheels place next to the interpreter.
+
+        A `pyvenv.cfg` or `python._pth` there would select the standard library, which is imported before the sandbox.
+        """
         with temporary_folder() as scratch:
             cached = self._wheels is not None and self._wheels.gather(needed, Path(scratch))
             unreachable = self._unreachable
@@ -217,7 +219,7 @@ class Environments:
             offline = ["--offline"] if cached or self._offline or unreachable else []
             ended = wheels.run_uv(
                 self.commands,
-                [*_INSTALL_COMMAND, *local, *offline, "--python", str(interpreter)],
+                [*_INSTALL_COMMAND, *local, *offline, "--python", str(interpreter), "--target", str(packages)],
                 timeout_s=INSTALL_TIMEOUT_S,
                 stdin=wheels.render_requirements(needed),
             )
@@ -253,8 +255,11 @@ class Environments:
 
 def _read_versions(packages: Path) -> dict[str, str]:
     """Return the version of each distribution in a `site-packages` folder, without running its code."""
-    distributions = metadata.distributions(path=[str(packages)])
-    return {canonicalize_name(it.metadata["Name"] or ""): it.version for it in distributions}
+    versions: dict[str, str] = {}
+    for distribution in metadata.distributions(path=[str(packages)]):
+        with contextlib.suppress(UnicodeDecodeError):
+            versions[canonicalize_name(distribution.metadata["Name"] or "")] = distribution.version
+    return versions
 
 
 _NOT_CREATED = "the environment cannot be created"

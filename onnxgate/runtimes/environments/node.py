@@ -176,7 +176,7 @@ def _read_versions(modules: Path) -> dict[str, str]:
     """Return the version of each package in a `node_modules` folder."""
     versions = {}
     for manifest in (*modules.glob("*/package.json"), *modules.glob("@*/*/package.json")):
-        with contextlib.suppress(msgspec.MsgspecError):
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
             package = msgspec.json.decode(manifest.read_bytes(), type=_Manifest)
             versions[manifest.parent.relative_to(modules).as_posix()] = package.version
     return versions

@@ -45,14 +45,14 @@ class Registry:
         release = {"name": name, "version": version, "dependencies": dict(needs or {}), "dist": dist}
         self._packages.setdefault(name, {})[version] = release
 
-    def publish(self, name: str, version: str, files: Mapping[str, str]) -> str:
+    def publish(self, name: str, version: str, files: Mapping[str, bytes]) -> str:
         """Publish a release that can be installed, with exactly these files. Return its integrity."""
         with io.BytesIO() as packed:
             with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-                for path, text in files.items():
+                for path, data in files.items():
                     entry = tarfile.TarInfo(f"package/{path}")
-                    entry.size, entry.mode = len(text.encode()), 0o755
-                    archive.addfile(entry, io.BytesIO(text.encode()))
+                    entry.size, entry.mode = len(data), 0o755
+                    archive.addfile(entry, io.BytesIO(data))
             content = packed.getvalue()
         place = f"{name}/-/{name}-{version}.tgz"
         dist = {"tarball": f"{self.url}/{place}", "integrity": _integrity_of(content)}

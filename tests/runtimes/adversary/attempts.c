@@ -2,7 +2,7 @@
  * A hostile shared library. When it is loaded, it attempts everything in tests/runtimes/adversary/__init__.py.
  *
  * It is a library of custom operators, whose registration fails with the results, and the native part of a hostile
- * package. OUTSIDE is a folder that it must not access, PORT a port on which a process listens. Each attempt returns 0
+ * package for Python or Node.js, which reads them from ATTEMPTS. OUTSIDE is a folder that it must not access, PORT a port on which a process listens. Each attempt returns 0
  * if it succeeds and an error number if it does not. Attempts call the kernel directly and change nothing that matters.
  */
 #define _GNU_SOURCE
@@ -349,6 +349,7 @@ __attribute__((constructor)) static void attempt_all(void) {
   errno = 0; \
   sprintf(results + strlen(results), #name "=%d ", name());
   ALL(RUN)
+  setenv("ATTEMPTS", results, 1);
 }
 
 const char *attempt_results(void) { return results; }

@@ -113,12 +113,12 @@ def build_wheel(folder: Path, name: str, files: dict[str, str]) -> LockedPackage
     info = f"{name}-1.0.dist-info"
     wheel = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
-    files = {**files, f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel}
+    files = {f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel, **files}
     record = "".join(f"{file},,\n" for file in (*files, f"{info}/RECORD"))
     path = folder / f"{name}-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for file, text in {**files, f"{info}/RECORD": record}.items():
-            archive.writestr(file, text)
+            archive.writestr(file, text.encode(errors="surrogateescape"))
     pin = Wheel(file=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     return LockedPackage(name=name, version="1.0", python=MINOR, wheels=(pin,))
 
@@ -163,13 +163,30 @@ def test_refusal_to_start(tmp_path: Path, attacker: Attacker, monkeypatch: pytes
     assert attacker.gains() == []
 
 
-def test_settings_of_the_environment(tmp_path: Path, attacker: Attacker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wheel cannot replace `pyvenv.cfg`, which selects the standard library that is imported before the sandbox."""
-    settings = {"onnxruntime-1.0.data/data/pyvenv.cfg": "home = /nowhere\n"}
-    problem = prepare(tmp_path, monkeypatch, {**attacker.files, **settings})
+@pytest.mark.parametrize("name", ["pyvenv.cfg", "bin/pyvenv.cfg", "bin/python._pth"])
+def test_settings_of_the_environment(
+    tmp_path: Path, attacker: Attacker, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A wheel cannot place files that select the standard library, which is imported before the sandbox."""
+    library = f"../lib/python{MINOR}/site-packages/fake"
+    text = f"home = {library}\n" if name.endswith(".cfg") else library
+    code = f"import posix\nposix.open({str(attacker.home / 'early')!r}, 0o102)\n"
+    files = {f"onnxruntime-1.0.data/data/{name}": text, "fake/encodings/__init__.py": code}
+    problem = prepare(tmp_path, monkeypatch, {**attacker.files, **files})
 
-    assert problem == "a package of `onnxruntime 1.0` replaces `pyvenv.cfg` of its environment"
+    assert problem == f"`onnxruntime 1.0` does not work on this machine: {REFUSED}"
     assert attacker.gains() == []
+
+
+@pytest.mark.parametrize("name", ["onnxruntime-1.0.dist-info/METADATA", "other.egg-info"])
+def test_unreadable_metadata(tmp_path: Path, attacker: Attacker, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Metadata that is not UTF-8 is that of no package, and not an error in onnxgate."""
+    metadata = "Metadata-Version: 2.1\nName: onnxruntime\nVersion: 1.0\nSummary: \udcff\n"
+    problem = prepare(tmp_path, monkeypatch, {**attacker.files, name: metadata})
+    versions = "the versions installed for `onnxruntime 1.0` do not match the lock: onnxruntime (missing)"
+    unusable = f"`onnxruntime 1.0` does not work on this machine: {REFUSED}"
+
+    assert problem == (unusable if name == "other.egg-info" else versions)
 
 
 def test_user_environment(tmp_path: Path, attacker: Attacker) -> None:
