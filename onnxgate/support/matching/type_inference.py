@@ -18,7 +18,7 @@ from onnxgate.model.local_functions import explain_unfollowed_calls
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.omitted_data import find_omitted_list, list_companion_tensors, shorten_companions
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
-from onnxgate.model.subgraphs.reduced_models import function_key
+from onnxgate.model.subgraphs.reduced_models import function_key, replace_sparse_weights
 from onnxgate.support.matching.graph_values import GraphValues
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.node_traits import DESCRIBED, TraitReader, find_scalar_squeezes
@@ -54,9 +54,10 @@ _TOO_MANY_CALLS = (
     f"its local functions are called with more than {MAX_FUNCTION_CALLS:,} combinations of types and attributes"
 )
 OVERLOADED = "releases of ONNX Runtime before 1.27.0 ignore the overload of a local function"
-UNKNOWN_OVERLOAD = "it calls an overload of a local function that some releases of ONNX Runtime do not find"
-"""Reasons why it is unknown which local function a node calls, on releases before 1.27.0 and on all releases.
+UNKNOWN_OVERLOAD = f"{OVERLOADED}, and the overload that it calls does not exist"
+"""Reasons why it is unknown which local function a node calls on releases before 1.27.0.
 
+Newer releases find no function in the second case.
 Source: 18 models with overloads, loaded on 9 releases from 1.18.1 to 1.31.1. Those before 1.27.0 take the last function
 of a name, whatever its overload is; the newer ones ignore the overloads that nodes of functions call.
 """
@@ -136,6 +137,8 @@ def _infer_graph_nodes(
     if calls.unread and proto.functions:
         proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
         proto.ClearField("functions")
+    if inferred is None:
+        proto = replace_sparse_weights(proto)
     if inferred is None and (retyped := _find_retyped_outputs(proto.graph)):
         proto = deepcopy(proto)
         for output in (it for it in proto.graph.output if it.name in retyped):
@@ -361,13 +364,15 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 operation = replace(operation, traits=NodeTraits(neighbors=neighbors, has_functions=has_functions))
             overloads = self.overloads.get(node.operator[:2], ()) if self.functions else ()
             is_call = bool(overloads)
-            unread = self._explain_overload(node, overloads) if is_call else ""
+            unread = ""
             inside: tuple[TypedNode, ...] = ()
-            if is_call and unread != UNKNOWN_OVERLOAD:
-                inner = self._called(node, self.functions[node.operator], scope)
+            if is_call:
+                called = self.functions.get((*node.operator[:2], "" if self.within else node.operator[2]))
+                inner = self._called(node, called, scope) if called is not None else ()
+                unread = UNKNOWN_OVERLOAD if called is None else OVERLOADED if len(overloads) > 1 else ""
                 unread = unread if inner is not None else self.calls.unread or _TOO_MANY_CALLS
                 inside = inner or ()
-            elif not is_call:
+            else:
                 branches = removed.list_removed_branches(node) if node.graphs else frozenset()
                 inside = tuple(self._inside(node, typed.node[index], scope, values, branches)) if node.graphs else ()
             if removal or (node.graphs and not is_call and branches):
@@ -387,12 +392,6 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 values.has_use,
                 values.is_model_output,
             )
-
-    def _explain_overload(self, node: NodeView, overloads: Sequence[OperatorKey]) -> str:
-        """Return why some or all releases may call another function than the one with the overload; "" if none do."""
-        if node.operator not in overloads or (self.within and node.operator[2]):
-            return UNKNOWN_OVERLOAD
-        return OVERLOADED if len(overloads) > 1 else ""
 
     def _describe(self, scope: ValueTypes, traits: TraitReader, node: NodeView) -> Operation:
         """Return the operation of a node, without its neighbors."""

@@ -49,6 +49,16 @@ def test_sparse_initializer(element: int, expected: str) -> None:
     assert expected == verdict(model)
 
 
+def test_copy_of_a_sparse_initializer() -> None:
+    """Sparse initializers become dense tensors, also for nodes that use a copy."""
+    model = onnx.parser.parse_model(STAMPS + "g (float[4] x) => (float[4] y) { c = Identity (b) y = Add (x, c) }")
+    sparse = model.graph.sparse_initializer.add(dims=[4])
+    sparse.values.CopyFrom(helper.make_tensor("b", TensorProto.FLOAT, [1], [1]))
+    sparse.indices.CopyFrom(helper.make_tensor("", TensorProto.INT64, [1], [0]))
+
+    assert "loads" == verdict(model)
+
+
 def test_input_that_is_an_output_of_another_type() -> None:
     """The type of the input applies."""
     text = "g (seq(float[2]) s, int64 i) => (float[2] y, float[3] s) { e = SequenceErase (s, i) y = SequenceAt (e, i) }"
