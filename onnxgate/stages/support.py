@@ -414,14 +414,14 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         """Yield the inputs and outputs of the model with types that the runtime refuses."""
         opset = self.typed.opsets.get("ai.onnx", 0)
         for value in prediction.refused_interface:
-            since, until = limits.find_interface_type_span(value.type, data.engine)
+            since, until = limits.find_interface_type_span(value.type, data.engine, is_tensor=value.kind == "tensor")
             yield RefusedOperation(
                 rule="type-mismatch",
                 model=self.model.path,
                 place=self.model.place,
                 runtime=data.name,
                 problem=f"{value.kind} `{value.name}` of the model has type `{value.type}`",
-                detail="does not support inputs and outputs of this type",
+                detail=f"does not support {'tensors' if value.kind == 'tensor' else 'inputs and outputs'} of this type",
                 operator="",
                 about=f"{value.kind} {value.name}",
                 nodes=NodeGroup("", ""),

@@ -343,7 +343,11 @@ def _find_refused_interface(
     prepared: TypedModel, implementation: Implementation | None, limits: Limits
 ) -> tuple[InterfaceValue, ...]:
     release, engine = ("", "") if implementation is None else (implementation.release, implementation.engine)
-    return tuple(it for it in prepared.interface if refuses_interface_type(it.type, limits, release, engine))
+    return tuple(
+        value
+        for value in prepared.interface
+        if refuses_interface_type(value.type, limits, release, engine, is_tensor=value.kind == "tensor")
+    )
 
 
 def _find_unknown_reason(prepared: TypedModel, implementation: Implementation | None) -> str:

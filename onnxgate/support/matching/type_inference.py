@@ -61,6 +61,8 @@ Newer releases find no function in the second case.
 Source: 18 models with overloads, loaded on 9 releases from 1.18.1 to 1.31.1. Those before 1.27.0 take the last function
 of a name, whatever its overload is; the newer ones ignore the overloads that nodes of functions call.
 """
+_FIRST_UNUSUAL_ELEMENT = 21
+"""Element types with smaller numbers are known to all releases. Source: see `refuses_tensor_type`."""
 _MAX_OPERATIONS = 2**16
 """Maximum number of different operations in the cache that all models share."""
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
@@ -73,6 +75,10 @@ _CONSTANT_KINDS = {
 _CONSTANT_ELEMENTS = {"FLOAT": 1, "FLOATS": 1, "INT": 7, "INTS": 7, "STRING": 8, "STRINGS": 8}
 """Element type of a Constant by the kind of its attribute."""
 _TENSOR_TYPE_NAMES = {number: f"tensor({element.name})" for number, element in ELEMENT_TYPES.items()}
+_KNOWN_TYPES = frozenset(
+    name for number, name in _TENSOR_TYPE_NAMES.items() if number < _FIRST_UNUSUAL_ELEMENT and "complex" not in name
+)
+"""Types of tensors that all releases support as constants. Source: `UNREGISTERED_TYPES`."""
 
 
 def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> TypedModel:
@@ -87,7 +93,7 @@ def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> T
             opsets[domain] = max(imported.version, opsets.get(domain, 0))
     nodes = _infer_nodes(model, inferred)
     type_of = nodes[-1].type_of if nodes else get_unknown_type
-    interface = tuple(_describe_interface((inferred or model.proto).graph, nodes, type_of))
+    interface = (*_describe_interface((inferred or model.proto).graph, nodes, type_of), *_list_unusual_tensors(model))
     return TypedModel(model.proto.ir_version, dict(sorted(opsets.items())), nodes, interface)
 
 
@@ -108,6 +114,17 @@ def _describe_interface(
         if value.name in constants:  # the type of the tensor applies, whatever is declared
             value_type = constants[value.name].operation.outputs[0] or ""
         yield InterfaceValue("output", value.name, value_type)
+
+
+def _list_unusual_tensors(model: ModelView) -> Iterator[InterfaceValue]:
+    """Yield the first initializer or constant of each type that some releases do not know."""
+    found: dict[int, str] = {}
+    for name, tensor in model.tensors:
+        if tensor.data_type >= _FIRST_UNUSUAL_ELEMENT:
+            found.setdefault(tensor.data_type, name)
+    for element, name in found.items():
+        if element in _TENSOR_TYPE_NAMES:
+            yield InterfaceValue("tensor", name, _TENSOR_TYPE_NAMES[element])
 
 
 def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
@@ -354,6 +371,9 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         describe = functools.partial(self._describe, scope, traits)
         for index, node in enumerate(graph.nodes):
             operation = describe(node)
+            is_unusual = operation.name == "Constant" and not _KNOWN_TYPES.issuperset(operation.outputs)
+            if is_unusual and not any(values.is_needed(name) for name in node.outputs if name):
+                operation = replace(operation, outputs=(None,))  # runtimes ignore its type
             removal = removed.find(node, operation)
             if is_redundant_cast(operation):
                 neighbors = tuple(
