@@ -51,7 +51,7 @@ from onnxgate.support.matching.operations import (
 from onnxgate.support.matching.probed.node_matching import match_probed_node, match_probed_operation
 from onnxgate.support.matching.probed.openvino_sequences import find_sequence_problems
 from onnxgate.support.matching.probed.tract_unpredictable_models import find_unknown_reason
-from onnxgate.support.matching.type_inference import OVERLOADED
+from onnxgate.support.matching.type_inference import OVERLOADED, UNKNOWN_OVERLOAD
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 if TYPE_CHECKING:
@@ -345,7 +345,11 @@ def _find_refused_interface(
     prepared: TypedModel, implementation: Implementation | None, limits: Limits
 ) -> tuple[InterfaceValue, ...]:
     release, engine = ("", "") if implementation is None else (implementation.release, implementation.engine)
-    return tuple(it for it in prepared.interface if refuses_interface_type(it.type, limits, release, engine))
+    return tuple(
+        value
+        for value in prepared.interface
+        if refuses_interface_type(value.type, limits, release, engine, is_tensor=value.kind == "tensor")
+    )
 
 
 def _find_unknown_reason(prepared: TypedModel, implementation: Implementation | None) -> str:
@@ -415,8 +419,11 @@ def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implement
 
 def _explain_unread(node: TypedNode, implementation: Implementation) -> str:
     """Return why it is unknown which nodes of a local function the release executes; "" if this is known."""
-    is_known = node.unread == OVERLOADED and is_release_within(implementation.release, _FIRST_WITH_OVERLOADS, "")
-    return "" if is_known else node.unread
+    return "" if node.unread == OVERLOADED and _selects_overloads(implementation) else node.unread
+
+
+def _selects_overloads(implementation: Implementation) -> bool:
+    return is_release_within(implementation.release, _FIRST_WITH_OVERLOADS, "")
 
 
 def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
@@ -429,6 +436,8 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
     if implementation.is_probed:
         return False
     if not node.calls or operation.domain in _CLOSED_DOMAINS:
+        return False
+    if node.unread == UNKNOWN_OVERLOAD and _selects_overloads(implementation):
         return False
     operator = implementation.operator(operation.domain, operation.name)
     version = operation.version or implementation.newest_opsets.get(operation.domain, 0)

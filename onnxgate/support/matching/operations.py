@@ -169,9 +169,9 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
 
 
 class InterfaceValue(msgspec.Struct, frozen=True):
-    """One input or output of a model."""
+    """One input or output of a model, or an initializer or constant of a type that some releases refuse."""
 
-    kind: Literal["input", "output"]
+    kind: Literal["input", "output", "tensor"]
     name: str
     type: str  # as ONNX Runtime spells it; "" if it is unknown
 
