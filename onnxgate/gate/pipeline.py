@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ from onnxgate.gate.results.verdict import find_replays
 from onnxgate.gate.static import StaticAnalyzer, SupportQuery, SupportRequest, create_caching_analyzer
 from onnxgate.gate.static_cache import CustomBuilds, HarvestedBuilds, find_unknown_builds
 from onnxgate.model.reading.external_data import classify_layouts, hash_content, list_content_files
-from onnxgate.project.config.project import Project, SelectedModel, suggest_export_command
+from onnxgate.project.config.project import SelectedModel, suggest_export_command
 from onnxgate.project.plan import PlannedModel, find_unlocked_builds, plan_models
 from onnxgate.project.toml import find_key_lines, find_nearest_line
 from onnxgate.runtimes.worker_spec import JobLimits
@@ -140,7 +141,9 @@ def _reuse_or_execute(
     executed = [_execute(request, changed, dynamic, results, outcomes)] if changed else []
     execution = join_executions([*reused, *executed])
     undone: list[IncompleteCheck] = []
-    hits = _apply_rules(request.project, execution.step.subjects, min(dynamic, key=ALL_STAGES.index), undone)
+    hits = _apply_rules(
+        request.project.config.rules, execution.step.subjects, min(dynamic, key=ALL_STAGES.index), undone
+    )
     step = replace(execution.step, undone=(*execution.step.undone, *undone))
     return replace(execution, hits=hits, step=step)
 
@@ -165,18 +168,14 @@ def _with_lock_places(checkout: Checkout) -> tuple[SelectedModel, ...]:
 
 
 def _apply_rules(
-    project: Project, subjects: Iterable[object], stage: Stage, undone: list[IncompleteCheck]
+    levels: Mapping[str, str], subjects: Iterable[object], stage: Stage, undone: list[IncompleteCheck]
 ) -> tuple[RuleHit, ...]:
     """Apply the rules. If a rule fails for a subject, add an incomplete check of its model to `undone`."""
-    subjects, levels = tuple(subjects), project.config.rules
-    try:
-        return tuple(resolution.apply_rules(subjects, rules.ALL, levels))
-    except Exception:  # noqa: BLE001 - find the subject, and apply the rules to all others
-        hits: list[RuleHit] = []
-        for subject in subjects:
-            with contain_errors(_model_of(subject), (stage,), undone):
-                hits += list(resolution.apply_rules((subject,), rules.ALL, levels))
-        return tuple(hits)
+
+    def contain(subject: object) -> AbstractContextManager[None]:
+        return contain_errors(_model_of(subject), (stage,), undone)
+
+    return tuple(resolution.apply_rules(subjects, rules.ALL, levels, contain))
 
 
 def _model_of(subject: object) -> str:
@@ -197,7 +196,7 @@ def _compare_with_lock(
     places = {comparison.facts.path: comparison.place for comparison in comparisons}
     undone: list[IncompleteCheck] = []
     subjects = [*comparisons, project_comparison] if Stage.LOCK in stages else ()
-    hits = _apply_rules(checkout.project, subjects, Stage.LOCK, undone)
+    hits = _apply_rules(checkout.project.config.rules, subjects, Stage.LOCK, undone)
     remarks = tuple(lock_stage.describe_revision(checkout.lock))
     failures = {it.model: (it.reason, it.hint) for it in unread}
     return comparisons, LockResult(facts, places, failures, hits=hits, undone=tuple(undone), remarks=remarks)
@@ -225,7 +224,7 @@ def _judge_files(
             size = facts.size_bytes + sum(data.size_bytes for data in facts.external)
             place = lock.places[model.path]
             sizes.append(ModelSize(model=model.path, place=place, size_bytes=size, budget_mib=budget.size_mib))
-    hits = _apply_rules(checkout.project, [*files, *sizes], Stage.FILE, undone)
+    hits = _apply_rules(checkout.project.config.rules, [*files, *sizes], Stage.FILE, undone)
     return FileResult(missing, hits=hits, undone=tuple(undone), remarks=remarks)
 
 
@@ -236,9 +235,10 @@ def _compare_policies(request: GateRequest) -> PolicyResult:
     from onnxgate.gate.policy.comparison import compare_policies
 
     compared = compare_policies(request.checkout, request.baseline.revision)
+    undone = list(compared.undone)
     return PolicyResult(
-        hits=tuple(resolution.apply_rules(compared.changes, rules.ALL, compared.levels)),
-        undone=compared.undone,
+        hits=_apply_rules(compared.levels, compared.changes, Stage.LOCK, undone),
+        undone=tuple(undone),
         remarks=compared.remarks,
         new_ignores=compared.new_ignores,
     )
@@ -260,11 +260,11 @@ def _compare_with_baseline(
 
     undone: list[IncompleteCheck] = []
     if revision is None:
-        hits = _apply_rules(project, stage.find_changes_since_lock(comparisons), Stage.LOCK, undone)
+        hits = _apply_rules(project.config.rules, stage.find_changes_since_lock(comparisons), Stage.LOCK, undone)
         return ChangeResult(hits=hits, undone=tuple(undone), remarks=remarks)
     present = stage.PresentModels(project, planned, results.facts, results.lock.places, results.file.missing)
     detected = stage.find_changes_since_revision(present, revision, analyzer)
-    hits = _apply_rules(project, detected.subjects, Stage.LOCK, undone)
+    hits = _apply_rules(project.config.rules, detected.subjects, Stage.LOCK, undone)
     return ChangeResult(
         tuple(detected.changes),
         hits=hits,
@@ -331,13 +331,13 @@ def _predict_support(
     """Predict which runtimes load each model."""
     queries = _create_support_queries(requests.values(), results)
     answers = analyzer.support(queries)
-    by_path = [(query.facts.path, answer) for query, (answer, _) in zip(queries, answers, strict=True)]
+    by_path = [(query.facts.path, answer) for query, answer in zip(queries, answers, strict=True)]
     runtimes = tuple({runtime.name: runtime for it in requests.values() for runtime in it.runtimes}.values())
     gaps = support_stage.collect_prediction_gaps(
         runtimes, Place(request.checkout.lock_name), builds.supports, runs_models=Stage.RUNTIME in request.stages
     )
-    undone = [undone for _, undone in answers if undone is not None]
-    gap_hits = _apply_rules(request.project, gaps, Stage.SUPPORT, undone)
+    undone = [undone for answer in answers for undone in answer.undone]
+    gap_hits = _apply_rules(request.project.config.rules, gaps, Stage.SUPPORT, undone)
     return SupportStageResult(
         hits=(*(hit for _, answer in by_path for hit in answer.findings.judged), *gap_hits),
         undone=tuple(undone),
@@ -367,9 +367,9 @@ def _add_predictions(
     refused = {path for path, name in verdicts if (path, name) not in added}
     queries = _create_support_queries([it for path, it in missing.items() if path in refused], results)
     answers = analyzer.support(queries, reuse=False)
-    for query, (answer, _) in zip(queries, answers, strict=True):
+    for query, answer in zip(queries, answers, strict=True):
         added |= {(query.facts.path, name): operations for name, operations in answer.predictions.items()}
-    undone = (undone for _, undone in answers if undone is not None)
+    undone = (undone for answer in answers for undone in answer.undone)
     return replace(support, undone=(*support.undone, *undone), predictions={**support.predictions, **added})
 
 
@@ -426,7 +426,9 @@ def _execute(
                     subjects.get(path, ()),
                     {path: model.cases},
                     lambda evidence: [
-                        hit for hit in _apply_rules(request.project, evidence, first, undone) if not hit.silent
+                        hit
+                        for hit in _apply_rules(request.project.config.rules, evidence, first, undone)
+                        if not hit.silent
                     ],
                     request.selection.inputs.seed,
                     request.project.path.name,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from onnxgate import rules
-from onnxgate.core.bug_reports import explain_error
+from onnxgate.core.bug_reports import contain_errors, explain_error
 from onnxgate.core.files import (
     REMEMBERED_BYTES,
     Identity,
@@ -72,6 +72,7 @@ class SupportResult(msgspec.Struct, frozen=True):
     findings: SupportFindings = SupportFindings()
     predictions: dict[str, RefusedOperations] = msgspec.field(default_factory=dict)  # by runtime
     lasting: bool = False
+    undone: tuple[IncompleteCheck, ...] = ()
 
 
 class SupportRequest(msgspec.Struct, frozen=True):
@@ -233,10 +234,8 @@ class StaticAnalyzer:
 
     # The support stage
 
-    def support(
-        self, queries: Sequence[SupportQuery], *, reuse: bool = True
-    ) -> list[tuple[SupportResult, IncompleteCheck | None]]:
-        """Predict the support of each model; if its child process fails, return an empty result and the reason.
+    def support(self, queries: Sequence[SupportQuery], *, reuse: bool = True) -> list[SupportResult]:
+        """Predict the support of each model; if its child process fails, the result contains only the reason.
 
         With `reuse`, findings may come from the cache, which does not contain predicted refusals.
         """
@@ -261,16 +260,13 @@ class StaticAnalyzer:
         findings = self._unchanged.find(key, SupportFindings) if self._unchanged and key else None
         return None if findings is None else SupportResult(findings)
 
-    def _accept_result(
-        self, answer: SupportResult | CallFailure, query: SupportQuery, key: str
-    ) -> tuple[SupportResult, IncompleteCheck | None]:
+    def _accept_result(self, answer: SupportResult | CallFailure, query: SupportQuery, key: str) -> SupportResult:
         if isinstance(answer, CallFailure):
-            return SupportResult(), IncompleteCheck(
-                Stage.SUPPORT, query.facts.path, "", *describe_failure(answer, "the support prediction")
-            )
+            reason, hint = describe_failure(answer, "the support prediction")
+            return SupportResult(undone=(IncompleteCheck(Stage.SUPPORT, query.facts.path, "", reason, hint),))
         if answer.lasting and self._unchanged is not None and key:
             self._unchanged.keep(key, answer.findings)
-        return answer, None
+        return answer
 
     def _support_key(self, query: SupportQuery) -> str:
         """Return the cache key of a query; "" if its result cannot be cached."""
@@ -389,12 +385,21 @@ def _match_content(
             request.runtimes,
             request.harvested,
         )
-        judged = tuple(resolution.apply_rules(evidence.subjects, rules.ALL, request.levels))
+        undone: list[IncompleteCheck] = []
+        judged = tuple(
+            resolution.apply_rules(
+                evidence.subjects,
+                rules.ALL,
+                request.levels,
+                lambda _: contain_errors(facts.path, (Stage.SUPPORT,), undone),
+            )
+        )
         findings = SupportFindings(
             judged, {name: prediction.verdict for name, prediction in evidence.predictions.items()}
         )
         refused = {name: prediction.refused for name, prediction in evidence.predictions.items()}
-        return SupportResult(findings, refused if request.predictions else {}, lasting and not was_consulted())
+        lasting = lasting and not undone and not was_consulted()
+        return SupportResult(findings, refused if request.predictions else {}, lasting, tuple(undone))
 
 
 def _child_bounds(model: SelectedModel) -> CallLimits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -44,10 +45,16 @@ from onnxgate.rules.definition import AnyRule
 LEVELS = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
-def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Mapping[str, str]) -> Iterator[RuleHit]:
+def apply_rules(
+    subjects: Iterable[object],
+    rules: Iterable[AnyRule],
+    levels: Mapping[str, str],
+    contain: Callable[[object], AbstractContextManager[object]] = nullcontext,
+) -> Iterator[RuleHit]:
     """Apply each rule to each subject of its type. `levels` is the `[rules]` table in the config.
 
-    For disabled rules, keep only hits that confirm or contradict a prediction, and mark them as silent.
+    For disabled rules, keep only hits that confirm or contradict a prediction, and mark them as silent. `contain`
+    returns a context that may catch the error of one rule about this subject.
 
     Raises:
         TypeError: no rule is defined for evidence of a subject's type.
@@ -57,15 +64,19 @@ def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Ma
         if type(subject) not in by_type:
             raise TypeError(f"no rule is defined for evidence of the type `{type(subject).__name__}`")
         for rule in by_type[type(subject)]:
-            configured = levels.get(rule.id)
-            off = configured == "off"
-            for hit in rule.judge(subject):
-                level = hit.level or rule.level
-                if configured and not off and hit.level is not Level.NOTE:  # notes keep their level
-                    level = Level(configured)
-                if not off or any(RELATION_EFFECTS[relation.kind].is_observation for relation in hit.relations):
-                    stated = _without_deciding_runs(hit) if configured else hit
-                    yield RuleHit(rule.id, rule.stage, level, stated, silent=off)
+            with contain(subject):
+                yield from _apply_rule(rule, subject, levels.get(rule.id))
+
+
+def _apply_rule(rule: AnyRule, subject: object, configured: str | None) -> Iterator[RuleHit]:
+    off = configured == "off"
+    for hit in rule.judge(subject):
+        level = hit.level or rule.level
+        if configured and not off and hit.level is not Level.NOTE:  # notes keep their level
+            level = Level(configured)
+        if not off or any(RELATION_EFFECTS[relation.kind].is_observation for relation in hit.relations):
+            stated = _without_deciding_runs(hit) if configured else hit
+            yield RuleHit(rule.id, rule.stage, level, stated, silent=off)
 
 
 def _without_deciding_runs(hit: Hit) -> Hit:
