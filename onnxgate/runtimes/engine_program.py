@@ -13,6 +13,7 @@ from onnxgate.core.jobs import Job, Observation, Unavailable
 from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.project.engines import engine_family, runs_on_node
 from onnxgate.runtimes import sandbox
+from onnxgate.runtimes.environments.storage import base_interpreter_of
 from onnxgate.runtimes.memory import memory_limit_mib
 from onnxgate.runtimes.protocol import WORKER_FOLDER, WorkerSession
 from onnxgate.runtimes.sandbox import Permissions, WorkerFolder
@@ -20,7 +21,7 @@ from onnxgate.runtimes.worker_spec import JobLimits
 
 PYTHON_FLAGS = ("-B", "-X", "utf8")
 ISOLATED_FLAGS = ("-I", "-S")
-"""Engines only import packages from their environment. The worker processes `.pth` files after it entered the sandbox.
+"""Engines only import packages from their environment, and only after the worker entered the sandbox.
 
 Source: `site` imports `sitecustomize` and runs the lines of `.pth` files that begin with `import`.
 """
@@ -39,15 +40,26 @@ class EngineProgram:
     argv: tuple[str, ...]  # the interpreter; for Node, the whole command
     reads: frozenset[str] = frozenset()  # files and folders that the program itself reads
     own: bool = False  # in a user environment
+    environment: str = ""  # interpreter of the environment whose packages the worker imports, if it is not `argv`
     worker: Path = WORKER_FOLDER
 
     @classmethod
     def of_python(
         cls, engine: str, interpreter: Path, *, own: bool = False, worker: Path = WORKER_FOLDER
     ) -> EngineProgram:
-        """Return the program of an environment with this interpreter."""
-        environment = str(interpreter.parent.parent)  # with `-S`, Python itself does not know it
-        return cls(engine, (str(interpreter),), frozenset([] if own else [environment]), own, worker)
+        """Return the program of an environment with this interpreter.
+
+        A locked environment is started by its base interpreter. Its own interpreter would import modules before the
+        sandbox is applied from places that packages can write, such as those in `python._pth` or `pyvenv.cfg`.
+
+        Raises:
+            OSError: the environment is incomplete.
+        """
+        if own:
+            return cls(engine, (str(interpreter),), own=True, worker=worker)
+        environment = interpreter.parent.parent
+        base = str(base_interpreter_of(environment))
+        return cls(engine, (base,), frozenset([str(environment)]), environment=str(interpreter), worker=worker)
 
     @property
     def adapter(self) -> str:
@@ -56,7 +68,7 @@ class EngineProgram:
 
     def command(self, rights: Path | None) -> list[str]:
         """Return the command that starts a worker; without a file with its permissions, it has no sandbox."""
-        main = [str(self.worker / "__main__.py"), *([str(rights)] if rights is not None else [])]
+        main = [str(self.worker / "__main__.py"), self.environment, *([str(rights)] if rights is not None else [])]
         if not runs_on_node(self.engine):
             return [*self.argv, *ISOLATED_FLAGS, *PYTHON_FLAGS, *main]
         return [sys.executable, *ISOLATED_FLAGS, *PYTHON_FLAGS, *main, *self.argv] if rights else [*self.argv]

@@ -184,21 +184,20 @@ class Environments:
         needed: Sequence[LockedPackage],
         busy: AbstractContextManager[object],
     ) -> None:
-        base = self.interpreter(runtime.python)
-        venv = ["venv", "--quiet", "--no-project", "--python", str(base), str(attempt)]
+        python = str(self.interpreter(runtime.python))
+        venv = ["venv", "--quiet", "--no-project", "--python", python, str(attempt)]
         ended = wheels.run_uv(self.commands, venv, timeout_s=CREATE_TIMEOUT_S)
         if ended.status != 0:
             raise self._create_uv_error(f"the environment of `{runtime.name}` cannot be created", ended)
-        interpreter, settings = storage.interpreter_of(attempt), attempt / "pyvenv.cfg"
-        created = settings.read_bytes()
+        interpreter, base = storage.interpreter_of(attempt), storage.base_interpreter_of(attempt)
         self._install(interpreter, runtime, needed)
-        if settings.read_bytes() != created:  # it selects the standard library, which is imported before the sandbox
-            raise UnavailableError(f"a package of `{runtime.name}` replaces `{settings.name}` of its environment")
+        if _base_interpreter_or_none(attempt) != base:  # workers are started with it
+            raise UnavailableError(f"a package of `{runtime.name}` replaces the interpreter of its environment")
         packages = storage.site_packages_of(attempt)
         expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
         require_versions(runtime, _read_versions(packages), expected)
         with busy:
-            self._compile(interpreter, packages)
+            self._compile(base, packages)
             check_health(runtime, EngineProgram.of_python(runtime.engine, interpreter), self.commands)
 
     def _compile(self, interpreter: Path, packages: Path) -> None:
@@ -249,6 +248,12 @@ class Environments:
         if fault is not None:
             return UnavailableError(f"{_NOT_CREATED}: {fault.message}", hint=_cache_hint(fault, self._cache))
         return UnavailableError(f"{problem}: {reason}", hint=hint)
+
+
+def _base_interpreter_or_none(environment: Path) -> Path | None:
+    with contextlib.suppress(OSError, UnicodeError):
+        return storage.base_interpreter_of(environment)
+    return None
 
 
 def _read_versions(packages: Path) -> dict[str, str]:

@@ -145,6 +145,19 @@ def interpreter_of(environment: Path) -> Path:
     return environment / "Scripts" / "python.exe" if os.name == "nt" else environment / "bin" / "python"
 
 
+def base_interpreter_of(environment: Path) -> Path:
+    """Return the interpreter that uv created an environment from.
+
+    Raises:
+        OSError: the environment is incomplete.
+    """
+    if os.name != "nt":
+        return interpreter_of(environment).parent / interpreter_of(environment).readlink()
+    settings = (environment / "pyvenv.cfg").read_text(encoding="utf-8")
+    home = next((line.partition("=")[2].strip() for line in settings.splitlines() if line.startswith("home ")), "")
+    return Path(home, "python.exe")
+
+
 def site_packages_of(environment: Path) -> Path:
     """Return the folder of an environment's packages on this system."""
     folders = (environment / "Lib" / "site-packages", *environment.glob("lib/python3*/site-packages"))

@@ -1,8 +1,8 @@
-"""Entry point of the worker: `python -I -S -B -X utf8 …/worker/__main__.py [rights [program …]]`.
+"""Entry point of the worker: `python -I -S -B -X utf8 …/worker/__main__.py [environment [rights [program …]]]`.
 
 With `-S`, the packages of the environment become importable after the sandbox was applied. For sources, `-I -S` is
-replaced by `-s`. `rights` is a file with the worker's permissions (`sandbox.py`). If a program is
-given, it replaces this worker.
+replaced by `-s`. `environment` is the interpreter of an environment, if it is not the one that runs. `rights` is a file
+with the worker's permissions (`sandbox.py`). If a program is given, it replaces this worker.
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ if __name__ == "__main__":
     assert spec.loader is not None
     package = sys.modules[NAME] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(package)
-    if sys.argv[2:]:
-        importlib.import_module(NAME + ".sandbox").exec_sandboxed(sys.argv[1], sys.argv[2:])
+    if sys.argv[3:]:
+        importlib.import_module(NAME + ".sandbox").exec_sandboxed(sys.argv[2], sys.argv[3:])
     else:
         importlib.import_module(NAME + ".server").main(*sys.argv[1:])

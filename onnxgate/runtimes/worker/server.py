@@ -17,13 +17,20 @@ if sys.platform != "win32":
     import select
 
 
-def main(permissions: str = "") -> None:
-    """Process jobs until the input ends; `permissions` is the file with the permissions of this process."""
+def main(environment: str = "", permissions: str = "") -> None:
+    """Process jobs until the input ends.
+
+    `environment` is the interpreter of the environment whose packages are imported; by default, the one that runs.
+    `permissions` is the file with the permissions of this process.
+    """
     die_with_parent()
     channel = Channel()
     limits.disable_core_dumps()
     if permissions:
         channel.note(sandbox.apply_sandbox(permissions))
+    if environment:
+        sys.executable = environment
+        sys.prefix = sys.exec_prefix = os.path.dirname(os.path.dirname(environment))
     if sys.flags.no_site:
         site.main()  # runs code of the environment: `.pth` files and `sitecustomize`
     channel.phase("ready")

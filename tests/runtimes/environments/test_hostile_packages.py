@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import subprocess
 import sys
@@ -163,12 +164,34 @@ def test_refusal_to_start(tmp_path: Path, attacker: Attacker, monkeypatch: pytes
     assert attacker.gains() == []
 
 
-def test_settings_of_the_environment(tmp_path: Path, attacker: Attacker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wheel cannot replace `pyvenv.cfg`, which selects the standard library that is imported before the sandbox."""
-    settings = {"onnxruntime-1.0.data/data/pyvenv.cfg": "home = /nowhere\n"}
-    problem = prepare(tmp_path, monkeypatch, {**attacker.files, **settings})
+@pytest.mark.parametrize("selected", ["bin/python._pth", "pyvenv.cfg", "lib"])
+def test_standard_library_of_the_environment(
+    selected: str, tmp_path: Path, attacker: Attacker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel cannot replace the standard library, which is imported before the sandbox is applied."""
+    library = Path(os.__file__).parent
+    code = f"import posix\nposix.close(posix.open({str(attacker.home / 'early')!r}, posix.O_CREAT | posix.O_WRONLY))\n"
+    code += f"__path__.append({str(library / 'encodings')!r})\nfrom encodings.utf_8 import getregentry\n"
+    code += (library / "encodings" / "__init__.py").read_text(encoding="utf-8")
+    folder = f"lib/python{MINOR}" if selected == "lib" else f"stolen/lib/python{MINOR}"
+    files = {f"{folder}/encodings/__init__.py": code, f"{folder}/os.py": (library / "os.py").read_text()}
+    if selected.endswith("_pth"):
+        files[selected] = f"../{folder}\n{library}\n{library}/lib-dynload\n"
+    elif selected == "pyvenv.cfg":
+        files[selected] = f"home = {tmp_path}/cache/environments/stolen/bin\nversion_info = {MINOR}\n"
+    data = {f"onnxruntime-1.0.data/data/{name}": text for name, text in files.items()}
+    problem = prepare(tmp_path, monkeypatch, {**attacker.files, **data})
 
-    assert problem == "a package of `onnxruntime 1.0` replaces `pyvenv.cfg` of its environment"
+    assert attacker.gains() == []
+    assert problem == f"`onnxruntime 1.0` does not work on this machine: {REFUSED}"
+
+
+def test_interpreter_of_the_environment(tmp_path: Path, attacker: Attacker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wheel cannot replace the interpreter."""
+    data = {"onnxruntime-1.0.data/data/bin/python": f"#!/bin/sh\necho started > {attacker.home}/shell\n"}
+    problem = prepare(tmp_path, monkeypatch, {**attacker.files, **data})
+
+    assert problem.startswith("`onnxruntime 1.0` cannot be installed: ")
     assert attacker.gains() == []
 
 
