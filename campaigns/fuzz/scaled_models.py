@@ -62,6 +62,11 @@ def nodes_invalid(count: int) -> ModelProto:
     return model_of(node("Relu", ["x", "x"], [f"o{i}"], name=f"n{i}", wrong=1) for i in range(count))
 
 
+def nodes_of_own_attribute(count: int) -> ModelProto:
+    """Nodes with an attribute of their own that their operator does not define."""
+    return model_of(node("Relu", ["x"], [f"o{i}"], "", **{f"a{i}": 1}) for i in range(count))
+
+
 def nodes_unsorted(count: int) -> ModelProto:
     """A chain of nodes in reverse order."""
     names = _chain_names(count)
@@ -189,6 +194,14 @@ def inputs_of_graph(count: int) -> ModelProto:
     model = _relu()
     for i in range(count):
         model.graph.input.add(name=f"i{i}", type=FLOATS)
+    return model
+
+
+def inputs_of_refused_type(count: int) -> ModelProto:
+    """Inputs of the model, of a type that runtimes refuse."""
+    model = _relu()
+    for i in range(count):
+        model.graph.input.add(name=f"i{i}", type=helper.make_tensor_type_proto(TensorProto.COMPLEX64, [1]))
     return model
 
 
@@ -566,6 +579,7 @@ SCALED: Mapping[str, Callable[[int], ModelProto]] = {
         nodes_unknown,
         nodes_of_own_domain,
         nodes_invalid,
+        nodes_of_own_attribute,
         nodes_unsorted,
         nodes_reshaping,
         nodes_constant,
@@ -580,6 +594,7 @@ SCALED: Mapping[str, Callable[[int], ModelProto]] = {
         inputs_of_node_distinct,
         outputs_of_node,
         inputs_of_graph,
+        inputs_of_refused_type,
         inputs_of_symbolic_axes,
         outputs_of_graph,
         outputs_of_one_name,

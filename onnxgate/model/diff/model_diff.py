@@ -52,7 +52,9 @@ class NamedModel:
 
 @dataclass(frozen=True, slots=True)
 class _LoadedModel:
-    view: ModelView
+    proto: ModelProto
+    operators: dict[str, int]
+    remarks: dict[str, object]
     wired: ModelGraphs
     side: Side
     files: tuple[ExternalFile, ...]
@@ -73,16 +75,16 @@ def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
         verdict="different",
         old=before.side,
         new=after.side,
-        interface=tuple(_compare_interfaces(before.view.proto, after.view.proto)),
-        version_fields=tuple(_compare_headers(before.view.proto, after.view.proto)),
-        metadata=tuple(_compare_metadata(before.view.proto, after.view.proto)),
+        interface=tuple(_compare_interfaces(before.proto, after.proto)),
+        version_fields=tuple(_compare_headers(before.proto, after.proto)),
+        metadata=tuple(_compare_metadata(before.proto, after.proto)),
         files=tuple(_compare_data_files(before.files, after.files)),
-        operators=tuple(_compare_operator_counts(before.view, after.view)),
+        operators=tuple(_compare_operator_counts(before.operators, after.operators)),
         functions=tuple(_compare_functions(models)),
         nodes=tuple(nodes),
         ends=tuple(ends),
         weights=tuple(collect_weight_changes(models)),
-        harmless=tuple(_list_harmless_changes(before.view, after.view, models)),
+        harmless=tuple(_list_harmless_changes(before, after, models)),
     )
     return msgspec.structs.replace(result, verdict=_decide_verdict(result))
 
@@ -98,7 +100,8 @@ def _load_model(model: NamedModel) -> _LoadedModel:
         nodes=sum(len(scope.nodes) for scope in scopes),
         weights=sum(len(scope.weights) for scope in scopes),
     )
-    return _LoadedModel(view, wired, side, hash_external_files(view, model.path))
+    files = hash_external_files(view, model.path)  # the view, which takes as much memory as the graphs, is not kept
+    return _LoadedModel(view.proto, count_operators(view), _collect_remarks(view), wired, side, files)
 
 
 def _decide_verdict(result: Difference) -> Verdict:
@@ -189,8 +192,7 @@ def _compare_data_files(old: Sequence[ExternalFile], new: Sequence[ExternalFile]
     yield from _compare_entries(before, after, sorted({*before, *after}))
 
 
-def _compare_operator_counts(old: ModelView, new: ModelView) -> Iterator[OperatorChange]:
-    before, after = count_operators(old), count_operators(new)
+def _compare_operator_counts(before: dict[str, int], after: dict[str, int]) -> Iterator[OperatorChange]:
     for name in sorted({*before, *after}):
         if before.get(name, 0) != after.get(name, 0):
             yield OperatorChange(operator=name, before=before.get(name, 0), after=after.get(name, 0))
@@ -228,7 +230,7 @@ def _describe_function_change(old: Graph, new: Graph) -> Iterator[str]:
             yield f"default of attribute `{name}` changed"
 
 
-def _list_harmless_changes(old: ModelView, new: ModelView, models: ModelMatching) -> Iterator[str]:
+def _list_harmless_changes(old: _LoadedModel, new: _LoadedModel, models: ModelMatching) -> Iterator[str]:
     """Yield the kinds of differences that do not affect the results of the model, such as "node names"."""
     pairs = [
         (scope.alignment.old.nodes[a], scope.alignment.new.nodes[b])
@@ -251,8 +253,7 @@ def _list_harmless_changes(old: ModelView, new: ModelView, models: ModelMatching
         yield "storage of weights"
     if old.proto.graph.name != new.proto.graph.name:
         yield "graph name"
-    before, after = _collect_remarks(old), _collect_remarks(new)
-    yield from (what for what in before if before[what] != after[what])
+    yield from (what for what in old.remarks if old.remarks[what] != new.remarks[what])
 
 
 def _collect_remarks(view: ModelView) -> dict[str, object]:

@@ -67,13 +67,12 @@ def match_models(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
 def match_graphs(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
     """Match two models without their weights."""
     models = ModelMatching(old, new, functions=_match_functions(old, new))
-    numbers: KeyNumbers = {}
 
     def operator(name: OperatorKey) -> OperatorKey:
         return models.functions.get(name, name)
 
     def descend(before: Graph, after: Graph, steps: tuple[ScopeStep, ...], around: NodeMatching | None) -> None:
-        alignment = NodeMatching(before, after, numbers, operator, around)
+        alignment = NodeMatching(before, after, operator, around)
         models.scopes.append(MatchedScope(steps, alignment))
         for first, second in sorted(alignment.forth.items(), key=lambda it: after.nodes[it[1]].position):
             for name, bodies in before.nodes[first].bodies.items():

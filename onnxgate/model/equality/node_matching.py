@@ -28,7 +28,7 @@ MAX_FOLLOWED_NODES = 200
 
 
 KeyNumbers = dict[Hashable, int]
-"""Numbers assigned to keys. Matched graphs share one mapping, so that equal keys have equal numbers."""
+"""Numbers assigned to keys. Graphs that are compared share one mapping, so that equal keys have equal numbers."""
 
 
 class NodeHashes:
@@ -79,6 +79,10 @@ class NodeHashes:
             numbers[index] = self._number(("backward", self.own[index], tuple(self.ends.get(index, ())), uses))
         return numbers
 
+    def forget_keys(self) -> None:
+        """Free the memory of the keys that all compared graphs share. Later hashes differ from the previous ones."""
+        self._numbers.clear()
+
     def outputs(self) -> Hashable:
         """Return a hash of the graph outputs and of all nodes on which they depend."""
         forward = self.forward()
@@ -122,7 +126,6 @@ class NodeMatching:
         self,
         old: Graph,
         new: Graph,
-        numbers: KeyNumbers,
         operator: Callable[[OperatorKey], OperatorKey],
         around: NodeMatching | None,
     ) -> None:
@@ -131,16 +134,19 @@ class NodeMatching:
         self.forth: dict[int, int] = {}
         self.back: dict[int, int] = {}
         self._inputs = _number_inputs(old, new, by_name=around is None)
-        loose = self._hash_nodes(numbers, exact=False)
+        loose = self._hash_nodes(exact=False)
+        own = loose[0].own, loose[1].own
         if loose[0].outputs() == loose[1].outputs():
             self._match_equal_hashes(loose, *([it for it in graph.order if it in graph.live] for graph in (old, new)))
         if len(self.forth) == len(old.nodes) == len(new.nodes):
             return
-        exact = self._hash_nodes(numbers, exact=True)
+        del loose  # hashes take more memory than the graphs
+        exact = self._hash_nodes(exact=True)
         self._match_equal_hashes(exact, self.unmatched(is_old=True), self.unmatched(is_old=False))
+        del exact
         for key in (lambda weight: weight.content, locate_extremes):
             self._match_weights(key)
-        NeighbourMatching(self).match(loose[0].own, loose[1].own)
+        NeighbourMatching(self).match(*own)
 
     def pair(self, old: int, new: int) -> None:
         """Match two nodes."""
@@ -200,7 +206,8 @@ class NodeMatching:
                 values.update(("around", value) for value in around)
         return frozenset(values)
 
-    def _hash_nodes(self, numbers: KeyNumbers, *, exact: bool) -> tuple[NodeHashes, NodeHashes]:
+    def _hash_nodes(self, *, exact: bool) -> tuple[NodeHashes, NodeHashes]:
+        numbers: KeyNumbers = {}
         return (
             NodeHashes(self.old, numbers, lambda it: it, lambda it: self.value(it, is_old=True), exact=exact),
             NodeHashes(self.new, numbers, self.operator, lambda it: self.value(it, is_old=False), exact=exact),
@@ -214,11 +221,14 @@ class NodeMatching:
         Several nodes with the same hash are matched by name. The rest are matched in order if both graphs have the same
         number of them.
         """
+        forward = [it.forward() for it in hashes]
+        hashes[0].forget_keys()
+        backward = [it.backward() for it in hashes]
+        hashes[0].forget_keys()
         groups: defaultdict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((old, new)):
-            keys = list(zip(hashes[side].forward(), hashes[side].backward(), strict=True))
             for index in nodes:
-                groups[keys[index]][side].append(index)
+                groups[forward[side][index], backward[side][index]][side].append(index)
         for first, second in groups.values():
             named = {self.new.nodes[index].name: index for index in second} if len(second) > 1 else {}
             for index in first:
@@ -284,10 +294,6 @@ class NeighbourMatching:
     def __init__(self, matching: NodeMatching) -> None:
         self._it = matching
         self._ends = index_outputs(matching.old), index_outputs(matching.new)
-        self._surroundings = (
-            _count_neighbours(matching.old, self._ends[0], lambda it: it),
-            _count_neighbours(matching.new, self._ends[1], matching.operator),
-        )
         self._similar: dict[tuple[int, int], bool] = {}
 
     def match(self, old_keys: Sequence[Hashable], new_keys: Sequence[Hashable]) -> None:
@@ -346,7 +352,10 @@ class NeighbourMatching:
     def _fit(self, old: int, new: int) -> float:
         """Score a pair of nodes; equal attributes and equal operators of the neighbors increase the score."""
         attributes = self._it.old.nodes[old].attributes == self._it.new.nodes[new].attributes
-        around = _share(*(it[index] for it, index in zip(self._surroundings, (old, new), strict=True)))
+        around = _share(
+            _list_neighbours(self._it.old, self._ends[0], lambda it: it, old),
+            _list_neighbours(self._it.new, self._ends[1], self._it.operator, new),
+        )
         return self._support(old, new) + _ATTRIBUTE_FACTOR * attributes + _SURROUNDINGS_FACTOR * around
 
     def _support(self, old: int, new: int) -> float:
@@ -434,19 +443,16 @@ def index_outputs(graph: Graph) -> dict[int, list[tuple[int, int]]]:
     return outputs
 
 
-def _count_neighbours(
-    graph: Graph, ends: dict[int, list[tuple[int, int]]], operator: Callable[[OperatorKey], OperatorKey]
-) -> list[Counter[Hashable]]:
-    """For each node, count its connections to neighboring nodes and to graph outputs.
+def _list_neighbours(
+    graph: Graph, ends: dict[int, list[tuple[int, int]]], operator: Callable[[OperatorKey], OperatorKey], index: int
+) -> Iterator[Hashable]:
+    """Yield the connections of a node to neighboring nodes and to graph outputs.
 
     Connections are distinguished by the operator of the neighbor and by output and input index.
     """
-    neighbours: list[Counter[Hashable]] = [Counter(ends.get(node.index, ())) for node in graph.nodes]
-    for node in graph.nodes:
-        uses = [
-            (out, operator(graph.nodes[reader].operator), slot) for out, reader, slot in graph.consumers[node.index]
-        ]
-        neighbours[node.index].update(uses)
-        producers = [(slot, it.node) for slot, it in enumerate(node.reads) if it.kind == "node"]
-        neighbours[node.index].update((slot, operator(graph.nodes[it].operator)) for slot, it in producers)
-    return neighbours
+    yield from ends.get(index, ())
+    for out, reader, slot in graph.consumers[index]:
+        yield out, operator(graph.nodes[reader].operator), slot
+    for slot, it in enumerate(graph.nodes[index].reads):
+        if it.kind == "node":
+            yield slot, operator(graph.nodes[it.node].operator)

@@ -7,10 +7,11 @@ inputs of their node.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -68,7 +69,7 @@ class Weight(msgspec.Struct, eq=False):
         return (self.type, self.dims)
 
 
-class ValueSource(msgspec.Struct, frozen=True):
+class ValueSource(msgspec.Struct, frozen=True, gc=False):
     """Origin of a value: output `index` of `node`, or input `index` of the graph."""
 
     kind: Literal["nothing", "input", "weight", "node", "outer", "unknown"]
@@ -78,6 +79,8 @@ class ValueSource(msgspec.Struct, frozen=True):
 
 
 NO_VALUE = ValueSource("nothing")
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+"""Shared by all nodes, because a dictionary takes more memory than a small node in the file."""
 
 
 class Node(msgspec.Struct, eq=False):
@@ -87,10 +90,10 @@ class Node(msgspec.Struct, eq=False):
     index: int
     position: int  # in the file
     operator: OperatorKey
-    attributes: dict[str, AttributeValue]
+    attributes: Mapping[str, AttributeValue]
     sources: tuple[ValueSource, ...]
-    tensors: dict[str, tuple[Weight, ...]] = msgspec.field(default_factory=dict)  # by attribute
-    bodies: dict[str, tuple[Graph, ...]] = msgspec.field(default_factory=dict)  # by attribute
+    tensors: Mapping[str, tuple[Weight, ...]] = _EMPTY  # by attribute
+    bodies: Mapping[str, tuple[Graph, ...]] = _EMPTY  # by attribute
     captured: tuple[ValueSource, ...] = ()
 
     @property
@@ -154,16 +157,16 @@ class Graph:
     def _node(self, index: int, position: int, view: NodeView) -> Node:
         attributes = read_attributes(view.proto, self.imports.get(view.operator[0], 1), self.dims, self.model)
         sources = tuple(map(self.resolve, trim_trailing_empty(view.inputs)))
-        node = Node(view.proto, index, position, view.operator, attributes, sources)
+        node = Node(view.proto, index, position, view.operator, attributes or _EMPTY, sources)
         graphs = iter(view.graphs)  # in the order of the attributes
         for attribute in view.attributes:
             if tensors := tuple(self._read_tensors(node, attribute)):
-                node.tensors[attribute.name] = tensors
+                node.tensors = {**node.tensors, attribute.name: tensors}
             if bodies := tuple(
                 Graph(graph, self.imports, self.model, self, constants_as_nodes=self._constants_as_nodes)
                 for graph in islice(graphs, attribute.HasField("g") + len(attribute.graphs))
             ):
-                node.bodies[attribute.name] = bodies
+                node.bodies = {**node.bodies, attribute.name: bodies}
         free = dict.fromkeys(name for bodies in node.bodies.values() for body in bodies for name in body.free)
         node.captured = tuple(map(self.resolve, free))
         return node

@@ -119,6 +119,7 @@ class _Walk:
         self.domains: set[str] = set()  # as written in nodes
         self.has_unusual_types = False
         self._names: list[Any] = []  # must be UTF-8
+        self._operators: dict[OperatorKey, OperatorKey] = {}  # one object for all nodes of an operator
         self._initializers: NamedTensors = []
         self._of_graphs: list[NamedTensors] = []  # tensors in attributes, by graph
         self._of_functions: list[NamedTensors] = []
@@ -176,7 +177,11 @@ class _Walk:
         for node in proto.node:
             operator, domain, name, overload = node.op_type, node.domain, node.name, node.overload
             inputs, outputs = tuple(node.input[:]), tuple(node.output[:])
-            names += (operator, domain, name, overload)
+            key = (domain or DEFAULT_DOMAIN, operator, overload)
+            if key not in self._operators:
+                self._operators[key] = key
+                names += (operator, domain, overload)
+            names.append(name)
             names += inputs
             names += outputs
             if node.metadata_props:
@@ -187,8 +192,7 @@ class _Walk:
             attributes: tuple[AttributeProto, ...] = tuple(node.attribute[:])
             graphs = self._attributes(attributes, next(filter(None, outputs), name), tensors) if attributes else ()
             self.domains.add(domain)
-            key = (domain or DEFAULT_DOMAIN, operator, overload)
-            nodes.append(NodeView(node, name, key, inputs, outputs, attributes, graphs))
+            nodes.append(NodeView(node, name, self._operators[key], inputs, outputs, attributes, graphs))
         return tuple(nodes)
 
     def _attributes(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -500,3 +502,21 @@ def test_repeated_blocks(tmp_path: Path, head: str) -> None:
         ("removed", "MatMul"),
         ("removed", "Relu"),
     ]
+
+
+def test_memory_of_a_large_comparison(tmp_path: Path) -> None:
+    """Graphs, hashes and matched nodes of a large model fit into memory, whatever part of it changed."""
+    names = ["x", *(f"v{index}" for index in range(599)), "y"]
+    nodes = [helper.make_node("Relu", [a], [b], name=f"n{b}") for a, b in pairwise(names)]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1])] for name in ("x", "y")]
+    old = helper.make_model(helper.make_graph(nodes, "g", *ends))
+    new = onnx.ModelProto.FromString(old.SerializeToString())
+    new.graph.node[300].op_type = "Abs"
+    compare(tmp_path, old, old)
+    tracemalloc.start()
+
+    compare(tmp_path, old, new)
+
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 2 * len(nodes) * 1400
