@@ -18,6 +18,7 @@ from onnxgate.core.findings import is_release_within
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits, accepts_ir_version, is_probed_interface_type, refuses_interface_type
+from onnxgate.support.matching.attribute_values import read_attribute_values
 from onnxgate.support.matching.function_bodies import expand_function
 from onnxgate.support.matching.node_checks import find_constrained_type, find_schema_violation
 from onnxgate.support.matching.onnxruntime.float16_casts import (
@@ -137,6 +138,8 @@ class _Matcher:
         if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Constant"):
             return _check_constant(operation, schema, self._on) or _FOLDED
         violation = find_schema_violation(operation, schema)
+        if is_release_within(self._on.release, "", _LAST_WITHOUT_EMPTY_LISTS):
+            violation = violation or _find_empty_list(operation, schema)
         return violation or self._allow_removal(operation, self._match_kernels(operation, operator, schema, depth))
 
     def _allow_removal(self, operation: Operation, match: Match) -> Match:
@@ -224,6 +227,19 @@ class _Matcher:
         body = expand_function(operation, schema, self._on)
         near = select_border_nodes(body, schema, neighbor) if isinstance(body, tuple) else []
         return bool(near) and all(self._is_widened(node, depth + 1) for node in near)
+
+
+_LAST_WITHOUT_EMPTY_LISTS = "1.16.3"
+"""Last release that refuses lists without elements. Source: 7 operators, loaded on 9 releases from 1.16.3 to 1.32.0."""
+
+
+def _find_empty_list(operation: Operation, schema: Schema) -> SupportGap | None:
+    for attribute in operation.attributes:
+        is_list = attribute.kind in ("FLOATS", "INTS", "STRINGS") and attribute.name in schema.attributes
+        if is_list and attribute.data and read_attribute_values(operation)[attribute.name] == ():
+            problem = f"the attribute `{attribute.name}` of `{operation.label}({schema.since})` has no elements"
+            return SupportGap("attribute-unsupported", problem, about=attribute.name)
+    return None
 
 
 _UNUSABLE_KINDS = ("GRAPH", "GRAPHS", "SPARSE_TENSORS", "TENSORS", "TYPE_PROTO", "TYPE_PROTOS")

@@ -33,6 +33,7 @@ Fusion = Literal[
     "FusedMatMul of one",
     "Gemm",
     "QuickGelu",
+    "no elements",
 ]
 """Operator into which the optimizer fuses a node and its neighbors, or tries to."""
 Removal = Literal["", "branch", "clip", "inlined", "expand", "layer", "shape"]
