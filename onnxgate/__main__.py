@@ -1,6 +1,7 @@
-"""The entry point of `onnxgate` and `python -m onnxgate`. It handles signals before it imports anything else."""
+"""The entry point of `onnxgate` and `python -m onnxgate`. It handles signals before it imports anything else.
 
-from __future__ import annotations
+With `-m`, even `from __future__ import annotations` would import a `__future__.py` of the current folder.
+"""
 
 # `signal` takes 10 ms to import, in which signals would not be handled.
 import _signal as signal  # type: ignore[import-not-found]

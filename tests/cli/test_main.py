@@ -194,6 +194,11 @@ def test_closed_pipe_is_not_a_failed_check() -> None:
     assert (process.returncode, output) == (141, b"")
 
 
+LIBRARIES = ("click", "msgspec", "numpy", "onnx", "packaging", "sitecustomize", "uv")
+PRINT_EARLY_MODULES = "import contextlib, runpy, sys; print(*sys.modules)"
+"""Code that prints the modules that `python -m` may import before the first line of onnxgate."""
+
+
 @pytest.mark.skipif(os.name == "nt", reason="pipes and signals as POSIX has them")
 @pytest.mark.parametrize(
     ("start", "arguments"),
@@ -209,7 +214,8 @@ def test_modules_of_the_checked_folder_are_not_imported(
 ) -> None:
     """The current folder is the checked repository: its modules replace none of onnxgate, its libraries or Python."""
     write(tmp_path / "m.onnx")
-    for name in ("click", "json", "msgspec", "numpy", "onnx", "packaging", "pathlib", "sitecustomize", "uv"):
+    early = [] if start == "command" else subprocess.check_output([sys.executable, "-c", PRINT_EARLY_MODULES]).split()
+    for name in {*sys.stdlib_module_names, *LIBRARIES}.difference(map(bytes.decode, early)):
         (tmp_path / f"{name}.py").write_text("open('imported', 'a').write(__name__)\nraise SystemExit(77)\n")
     command = [str(installed)] if start == "command" else [sys.executable, "-m", "onnxgate"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -107,20 +107,20 @@ def attacker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Attack
         yield Attacker(tmp_path / "home", server)
 
 
-def build_wheel(folder: Path, name: str, files: dict[str, str]) -> LockedPackage:
+def build_wheel(folder: Path, name: str, files: dict[str, str], version: str = "1.0") -> LockedPackage:
     """Write a wheel with these files, and return its pin."""
     folder.mkdir(exist_ok=True)
-    info = f"{name}-1.0.dist-info"
+    info = f"{name}-{version}.dist-info"
     wheel = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     files = {f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel, **files}
     record = "".join(f"{file},,\n" for file in (*files, f"{info}/RECORD"))
-    path = folder / f"{name}-1.0-py3-none-any.whl"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for file, text in {**files, f"{info}/RECORD": record}.items():
             archive.writestr(file, text.encode(errors="surrogateescape"))
     pin = Wheel(file=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-    return LockedPackage(name=name, version="1.0", python=MINOR, wheels=(pin,))
+    return LockedPackage(name=name, version=version, python=MINOR, wheels=(pin,))
 
 
 def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: dict[str, str]) -> str:
