@@ -15,8 +15,13 @@ import msgspec
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes, inline_operators
 from onnxgate.model.reading.tensor_data import MAX_SMALL_ELEMENTS, read_small_values
-from onnxgate.model.reading.view import ModelView, iter_node_subgraphs
-from onnxgate.model.subgraphs.reduced_models import called_function_key, function_key, list_needed_values
+from onnxgate.model.reading.view import ModelView, OperatorKey, iter_node_subgraphs
+from onnxgate.model.subgraphs.reduced_models import (
+    called_function_key,
+    function_key,
+    iter_nested_nodes,
+    list_needed_values,
+)
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
@@ -94,21 +99,46 @@ def has_unknown_operators(view: ModelView) -> bool:
     )
 
 
-def _without_unknown_operators(model: ModelProto) -> None:
-    """Remove operators that onnx does not know, and the nodes that take their outputs, because of unknown types."""
-    functions = {function_key(function) for function in model.functions}
+def remove_unknown_operators(model: ModelProto) -> bool:
+    """Remove nodes whose types onnx cannot infer from a model; return whether there were any.
+
+    These are operators that onnx does not know, nodes that contain one in a subgraph or in a local function that they
+    call, and the nodes that take their outputs.
+    """
+    opaque = _list_opaque_functions(model)
+    known = {function_key(function) for function in model.functions} - opaque
     unknown: set[str] = set()
     kept = []
     for node in model.graph.node:
-        is_known = canonical_domain(node.domain) in _KNOWN_DOMAINS or called_function_key(node) in functions
-        if is_known and unknown.isdisjoint(list_needed_values(node)):
+        operators = {called_function_key(inner) for inner in iter_nested_nodes(node)}
+        if unknown.isdisjoint(list_needed_values(node)) and not any(
+            operator in opaque or _is_unknown(operator, known) for operator in operators
+        ):
             kept.append(node)
         else:
-            unknown.update(node.output)
-    if len(kept) < len(model.graph.node):
-        nodes = type(model.graph)(node=kept).node
-        model.graph.ClearField("node")
-        model.graph.node.extend(nodes)
+            unknown.update(filter(None, node.output))
+    if len(kept) == len(model.graph.node):
+        return False
+    nodes = type(model.graph)(node=kept).node
+    model.graph.ClearField("node")
+    model.graph.node.extend(nodes)
+    return True
+
+
+def _is_unknown(operator: OperatorKey, functions: Container[OperatorKey]) -> bool:
+    return operator[0] not in _KNOWN_DOMAINS and operator not in functions
+
+
+def _list_opaque_functions(model: ModelProto) -> set[OperatorKey]:
+    """Return the local functions that contain an operator that onnx does not know, also in functions that they call."""
+    operators: dict[OperatorKey, set[OperatorKey]] = {}
+    for function in model.functions:
+        inner = {called_function_key(it) for node in function.node for it in iter_nested_nodes(node)}
+        operators[function_key(function)] = inner
+    opaque = {key for key, inner in operators.items() if any(_is_unknown(it, operators) for it in inner)}
+    while callers := {key for key, inner in operators.items() if key not in opaque and not inner.isdisjoint(opaque)}:
+        opaque |= callers
+    return opaque
 
 
 def infer_folded_shapes(model: ModelProto) -> None:
@@ -119,7 +149,7 @@ def infer_folded_shapes(model: ModelProto) -> None:
         FailedCallError: a call of onnx failed.
     """
     copy = _without_declared_shapes(model)
-    _without_unknown_operators(copy)
+    remove_unknown_operators(copy)
     copy = _inline_functions(copy)
     constants: dict[str, FoldedValue] = {}
     for _ in range(_MAX_ROUNDS):

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from onnxgate.model import onnx_functions
-from onnxgate.model.constant_folding import can_fold, folds_nodes, has_unknown_operators, infer_folded_shapes
+from onnxgate.model.constant_folding import (
+    can_fold,
+    folds_nodes,
+    has_unknown_operators,
+    infer_folded_shapes,
+    remove_unknown_operators,
+)
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, element_name
 from onnxgate.model.inner_scopes import find_inner_faults
 from onnxgate.model.local_functions import (
@@ -67,6 +74,9 @@ _TOPIC_PATTERNS = {
 """Patterns of messages from onnx about faults that runtimes also report, keyed by topic. Source: onnx 1.16–1.23."""
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
 """Error message from onnx if shape inference needs data that the copy does not have. It is not a fault of the model."""
+
+
+_ONNX_ERRORS = (OnnxError, RuntimeError, ValueError, IndexError, OverflowError)
 
 
 class ModelFault(msgspec.Struct, frozen=True):
@@ -305,22 +315,34 @@ def _run_checker(view: ModelView, copy: ModelProto) -> tuple[ModelFault | None, 
     content = copy.SerializeToString()
     complete, dense = add_missing_shapes(copy), replace_sparse_weights(copy)
     fault, inferred = None, None
-    errors = (OnnxError, RuntimeError, ValueError, IndexError, OverflowError)
     try:
         onnx_functions.check_model(content if complete is copy else complete.SerializeToString())
-        inferred = onnx_functions.infer_shapes(
-            content if dense is copy else dense.SerializeToString(), check_type=True, strict_mode=True
-        )
-    except errors as error:
+        inferred = _infer_strictly(dense, content if dense is copy else dense.SerializeToString())
+    except _ONNX_ERRORS as error:
         fault = _parse_checker_message(str(error))
     if fault is None or fault.harmless:
         try:
             _infer_folded_shapes(view, dense, fault, inferred)
-        except errors as error:
+        except _ONNX_ERRORS as error:
             folded = _parse_checker_message(str(error))
             if folded is not None and (not folded.harmless or re.search(_SUBGRAPH_PATTERN, str(error))):
                 fault = msgspec.structs.replace(folded, harmless=False)
     return fault, inferred
+
+
+def _infer_strictly(model: ModelProto, content: bytes) -> ModelProto | None:
+    """Infer the types of a model strictly; None if this is possible only without the operators that onnx does not know.
+
+    onnx takes the unknown types of their outputs for errors if they are in subgraphs or local functions.
+    """
+    try:
+        return onnx_functions.infer_shapes(content, check_type=True, strict_mode=True)
+    except _ONNX_ERRORS:
+        known = deepcopy(model)
+        if not remove_unknown_operators(known):
+            raise
+        onnx_functions.infer_shapes(known, check_type=True, strict_mode=True)
+        return None
 
 
 def _infer_folded_shapes(

@@ -41,6 +41,24 @@ VALID = {
         '<ir_version: 8, opset_import: ["": 18, "ai.onnx": 18]>',
     ),
     "com.microsoft": parse("g (float[N] x) => (float[N] y) { y = com.microsoft.Gelu (x) }"),
+    "loop around an operator of com.microsoft": parse(
+        "g (float[N] x, int64 n, bool c) => (float[N] y) { z = com.microsoft.Gelu (x) w = Loop (n, c, x) <body = b "
+        "(int64 i, bool d, float[N] a) => (bool e, o) { e = Identity (d) o = com.microsoft.Gelu (a) }> y = Relu (w) }"
+    ),
+    "scan around an operator of com.microsoft": parse(
+        "g (float[2, N] x) => (float[2, N] y) { z = Scan <num_scan_inputs = 1, body = b (float[N] a) => (o) "
+        "{ p = com.microsoft.Gelu (a) o = Neg (p) }> (x) y = Relu (z) }"
+    ),
+    "branch with an operator of com.microsoft": parse(
+        "g (bool c, float[N] x) => (float[N] y) { z = If (c) <then_branch = t () => (a) { a = com.microsoft.Gelu (x) },"
+        " else_branch = e () => (h) { h = Neg (x) }> y = Relu (z) }"
+    ),
+    "function that calls one with an operator of com.microsoft": parse(
+        "g (float[N] x) => (float[M] y) { z = d.h (x) y = Concat <axis = 0> (z, x) } "
+        '<domain: "d", opset_import: ["com.microsoft" : 1]> f (a) => (b) { b = com.microsoft.Gelu (a) } '
+        '<domain: "d", opset_import: ["" : 18, "d" : 1]> h (a) => (b) { c = d.f (a) b = Relu (c) }',
+        '<ir_version: 8, opset_import: ["" : 18, "d" : 1]>',
+    ),
     "experimental": parse("g (float[N] x) => (float[N] y) { y = Affine (x) }"),
     "added by the runtime": parse(
         "g (float[N] x, float[1] s) => (float[N] y) { y = SimplifiedLayerNormalization (x, s) }"

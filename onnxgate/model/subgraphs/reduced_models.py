@@ -409,12 +409,12 @@ def _find_called_functions(
     """
     called: dict[OperatorKey, FunctionProto] = {}
     entered: set[OperatorKey] = set()
-    ahead = [called_function_key(inner) for inner in _iter_nested_nodes(node)]
+    ahead = [called_function_key(inner) for inner in iter_nested_nodes(node)]
     while ahead:
         key = ahead[-1]
         if key in functions and key not in entered:
             entered.add(key)
-            ahead += [called_function_key(inner) for it in functions[key].node for inner in _iter_nested_nodes(it)]
+            ahead += [called_function_key(inner) for it in functions[key].node for inner in iter_nested_nodes(it)]
             continue
         if key in functions:
             called.setdefault(key, functions[key])
@@ -422,9 +422,9 @@ def _find_called_functions(
     return called
 
 
-def _iter_nested_nodes(node: NodeProto) -> Iterator[NodeProto]:
+def iter_nested_nodes(node: NodeProto) -> Iterator[NodeProto]:
     """Yield the node and all nodes in its subgraphs."""
     yield node
     for graph in iter_node_subgraphs(node):
         for inner in graph.node:
-            yield from _iter_nested_nodes(inner)
+            yield from iter_nested_nodes(inner)

@@ -457,6 +457,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         }
         signature = [attribute.SerializeToString() for attribute in node.attributes]
         signature += [b"" if value_type is None else value_type.SerializeToString() for value_type in types]
+        signature.append(bytes(map(bool, node.inputs)))  # an absent input is not one of unknown type
         key = (function.domain, function.name, function.overload, *sorted(imports.items()), *signature)
         bodies = self.calls.bodies
         if key not in bodies:
@@ -574,14 +575,14 @@ def instantiate_function(
         model.opset_import.add(domain=domain, version=version)
     model.functions.extend(functions)
     model.graph.name = function.name
-    typed_inputs = {
-        formal: value_type for formal, value_type in zip(function.input, types, strict=False) if value_type is not None
+    given = {
+        formal: value_type for formal, name, value_type in zip(function.input, node.input, types, strict=False) if name
     }
-    for formal, value_type in typed_inputs.items():
+    for formal, value_type in given.items():
         model.graph.input.add(name=formal, type=value_type)
     model.graph.node.extend(function.node)
     own = {attribute.name: attribute for attribute in (*function.attribute_proto, *node.attribute)}
-    _fill_attributes(model.graph.node, {**defaults, **own}, set(function.input) - set(typed_inputs))
+    _fill_attributes(model.graph.node, {**defaults, **own}, set(function.input) - given.keys())
     for name in function.output:
         model.graph.output.add(name=name)
     return model

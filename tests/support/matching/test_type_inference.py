@@ -65,6 +65,16 @@ def test_local_functions_are_entered_with_the_types_of_each_call() -> None:
     assert ("tensor(double)", None) == nodes["Clip"].operation.inputs
 
 
+def test_an_argument_of_unknown_type_is_not_an_omitted_one() -> None:
+    """A function's nodes have an input for each argument of the call, whatever is known of it."""
+    nodes = typed(
+        "g (float[N] x) => (float[N] y) { u = local.Do (x) y = local.Sum (x, u) }"
+        '<domain: "local", opset_import: ["" : 17]> Sum (A, B) => (C) { C = Add (A, B) }'
+    )
+
+    assert ("tensor(float)", "") == nodes["Add"].operation.inputs
+
+
 def test_a_function_that_calls_itself_ends() -> None:
     """Type inference ends for a recursive function, which runtimes reject."""
     text = "g (float[N] x) => (float[N] y) { y = local.Again (x) }"
