@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxgate.core.process_pool import FailedCallError
 from onnxgate.inputs.scopes import Scope, create_scope, get_output_name, get_scope_key, list_scopes, resolve
 from onnxgate.model.facts import DEFAULT_DOMAIN, count_tensor_elements
-from onnxgate.model.onnx_functions import OnnxError, infer_shapes
+from onnxgate.model.onnx_functions import OnnxError, ignore_error, infer_shapes
 from onnxgate.model.reading.tensor_data import read_array
 from onnxgate.model.reading.view import ModelView, NodeView
 
@@ -370,7 +370,8 @@ def _infer_shapes(proto: ModelProto, shapes: Mapping[str, Shape]) -> Mapping[str
                 dims.dim.add(dim_value=size)
     try:
         inferred = infer_shapes(copy, data_prop=True)
-    except (OnnxError, FailedCallError):  # an invalid model; its shapes are unknown
+    except (OnnxError, FailedCallError) as error:  # the shapes are unknown
+        ignore_error(error)
         return {}
     found: dict[str, set[Shape]] = {}
     for graph in ModelView(inferred).graphs:

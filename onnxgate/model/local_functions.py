@@ -9,7 +9,7 @@ import msgspec
 
 from onnxgate.core.process_pool import FailedCallError
 from onnxgate.model import onnx_functions
-from onnxgate.model.onnx_functions import OnnxError
+from onnxgate.model.onnx_functions import OnnxError, ignore_error
 from onnxgate.model.reading.view import GraphView, ModelView, OperatorKey
 from onnxgate.model.subgraphs.reduced_models import function_key
 
@@ -87,7 +87,8 @@ def inline_local_functions(model: ModelView) -> ModelView:
         return model
     try:
         return ModelView(onnx_functions.inline_local_functions(model.proto))
-    except (OnnxError, FailedCallError):  # an invalid call
+    except (OnnxError, FailedCallError) as error:  # an invalid call
+        ignore_error(error)
         return model
 
 

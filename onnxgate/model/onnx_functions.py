@@ -8,7 +8,9 @@ call the C++ code of onnx on a model, except for look-ups in `onnx.defs`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from onnxgate.core.process_pool import Call, CallFailure, CallLimits, FailedCallError, ProcessPool, find_call_limits
@@ -29,6 +31,32 @@ CALL_MEMORY_BYTES = 4 * 2**30
 
 class OnnxError(Exception):
     """An error that onnx reports about a model."""
+
+
+_failed_calls: ContextVar[dict[str, str] | None] = ContextVar("failed_calls", default=None)
+
+
+@contextmanager
+def record_failed_calls(reasons: dict[str, str]) -> Iterator[None]:
+    """Let `ignore_error` add the reason of each failed call to `reasons`, with a hint."""
+    token = _failed_calls.set(reasons)
+    try:
+        yield
+    finally:
+        _failed_calls.reset(token)
+
+
+def ignore_error(error: OnnxError | FailedCallError) -> None:
+    """Allow the caller to continue without the result of a function, but record a failed call.
+
+    Raises:
+        FailedCallError: a call failed, and nothing records this.
+    """
+    if isinstance(error, FailedCallError):
+        reasons = _failed_calls.get()
+        if reasons is None:
+            raise error
+        reasons[error.message] = error.hint or ""
 
 
 def check_model(model: bytes) -> None:

@@ -6,7 +6,6 @@ compared as sets of items.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,7 @@ from onnx import ModelProto, TensorProto
 
 from onnxgate.core.process_pool import FailedCallError
 from onnxgate.model.local_functions import inline_local_functions
-from onnxgate.model.onnx_functions import OnnxError, infer_shapes
+from onnxgate.model.onnx_functions import OnnxError, ignore_error, infer_shapes
 from onnxgate.model.reading.tensor_data import read_array
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView
 
@@ -238,8 +237,10 @@ _AXIS_MOVES: dict[str, Callable[[_SelectionFlow, NodeView, _Selection], _Selecti
 
 def _infer_shapes(proto: ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the shape of each value whose rank is known; unknown sizes are 0."""
-    with contextlib.suppress(OnnxError, FailedCallError):
+    try:
         proto = infer_shapes(proto, data_prop=True)
+    except (OnnxError, FailedCallError) as error:
+        ignore_error(error)
     graph = proto.graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.value_info, *graph.output, *graph.input):

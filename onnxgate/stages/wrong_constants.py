@@ -12,6 +12,7 @@ from onnxgate.core.findings import Place
 from onnxgate.core.process_pool import FailedCallError
 from onnxgate.diagnostics import classification
 from onnxgate.evidence.runtime import Attempt, WrongConstant
+from onnxgate.model.onnx_functions import ignore_error
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes
 from onnxgate.support.matching.onnxruntime.kernel_restrictions import DIVISION_SIGNAL
@@ -38,7 +39,8 @@ def add_wrong_constants(
         return dict(attempts)
     try:
         typed = infer_model_types(model)
-    except FailedCallError:  # the runs have failed in any case; only an explanation is missing
+    except FailedCallError as error:  # the runs have failed in any case; only an explanation is missing
+        ignore_error(error)
         return dict(attempts)
     traits = [node.operation.traits for node in typed.kinds]
     if not any(it.constant_fault or it.divisor == "zero" for it in traits):

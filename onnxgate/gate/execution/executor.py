@@ -16,7 +16,7 @@ import msgspec
 from onnxgate.core.bug_reports import contain_errors
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.files import file_identity, sha256_of, temporary_folder
-from onnxgate.core.findings import CHANGED_FILES, DYNAMIC_STAGES, IncompleteCheck, Stage
+from onnxgate.core.findings import ALL_STAGES, CHANGED_FILES, DYNAMIC_STAGES, IncompleteCheck, Stage
 from onnxgate.core.jobs import (
     Crashed,
     InputCase,
@@ -59,6 +59,7 @@ from onnxgate.inputs.cases import (
     create_cases,
 )
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.onnx_functions import record_failed_calls
 from onnxgate.model.reading.external_data import hash_content, list_content_files
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.structure import read_light_view
@@ -125,6 +126,7 @@ class _Executor:
         self._exporter = Exporter(settings, host, self._folder, stable)
         self._wants_runs = not settings.stages.isdisjoint(_RUN_STAGES)
         self._undone: list[IncompleteCheck] = []  # of steps that failed
+        self._failed_calls: dict[str, dict[str, str]] = {}  # by model: reasons of failed calls of onnx, and hints
         self._identities: dict[str, list[tuple[int, ...]]] = {}  # of the files of each model, before it was read
 
     def run(self) -> ExecutionResult:
@@ -143,7 +145,8 @@ class _Executor:
         measured = list(self._measure_budgets(collected)) if Stage.RUNTIME in self._settings.stages else []
         runs = [runs for model in collected.values() for runs in model.runs]
         steps = (*(model.step for model in collected.values()), *filter(None, exports), *measured)
-        step = join_steps([probed, *steps, StepResult(undone=tuple(self._undone))])
+        own = StepResult(undone=tuple(self._undone), skipped=tuple(self._describe_failed_calls()))
+        step = join_steps([probed, *steps, own])
         result = create_execution_result(step, runs)
         reused = ((str(path), TOOLCHAIN) for path in self._exporter.reused)
         return msgspec.structs.replace(result, collected=collected, reused=(*self._jobs.reused, *reused))
@@ -163,12 +166,21 @@ class _Executor:
         result: T | None = None
         with contain_errors(model.path, selected, self._undone):
             try:
-                result = self._metered(model.planned, step, *arguments, **named)
+                with record_failed_calls(self._failed_calls.setdefault(model.path, {})):
+                    result = self._metered(model.planned, step, *arguments, **named)
             except Exception as error:
                 if self._has_changed(model):
                     raise ModelChangedError from error
                 raise
         return result
+
+    def _describe_failed_calls(self) -> Iterator[IncompleteCheck]:
+        """Yield one note for each model that was checked without the result of a function of onnx."""
+        stage = min(self._settings.stages, key=ALL_STAGES.index)
+        for path, reasons in self._failed_calls.items():
+            if reasons:
+                reason = f"{'; '.join(reasons)}; inputs and comparisons were chosen without the result"
+                yield IncompleteCheck(stage, path, "", reason, next(iter(reasons.values())), by_design=True)
 
     def _has_changed(self, model: RunnableModel) -> bool:
         """Return whether the files of a model have other contents than in the static stages, or were written since."""
@@ -407,6 +419,7 @@ class _Executor:
         if self._has_changed(started.prepared.runnable):
             raise ModelChangedError
         is_lasting = has_only_own_places and all(map(is_lasting_answer, answers)) and is_lasting_step(collected.step)
+        is_lasting = is_lasting and not self._failed_calls.get(started.prepared.path)
         return msgspec.structs.replace(collected, is_lasting=is_lasting)
 
     def _judge(self, started: StartedModel, ran: list[ObservedRun]) -> tuple[CollectedModel, list[Future[Observation]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from onnxgate.core.files import follow_links, link_or_copy, replace_atomically
 from onnxgate.core.process_pool import FailedCallError
-from onnxgate.model.onnx_functions import OnnxError, infer_shapes
+from onnxgate.model.onnx_functions import OnnxError, ignore_error, infer_shapes
 from onnxgate.model.reading.external_data import inspect_data_file, iter_data_locations
 from onnxgate.model.reading.fact_extraction import list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel
@@ -305,8 +305,10 @@ def _create_noise_nodes(name: str, kind: int, seed: int) -> list[NodeProto]:
 
 def _infer_element_types(proto: ModelProto) -> dict[str, int]:
     """Return the element types of the values of a model, as far as they are known."""
-    with suppress(OnnxError, FailedCallError):
+    try:
         proto = infer_shapes(proto)
+    except (OnnxError, FailedCallError) as error:
+        ignore_error(error)
     graph = proto.graph
     return {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output, *graph.input)}
 

@@ -13,12 +13,22 @@ import pytest
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.findings import CHANGED_FILES, Stage
 from onnxgate.core.jobs import Job, Run
+from onnxgate.core.process_pool import CallFailure, FailedCallError
 from onnxgate.gate.execution import executor
 from tests.gate.execution.test_model_readings import WatchedRuntimes, execute
 from tests.gate.execution.test_size_retries import NEW
 from tests.gate.test_changed_files import grow, remove, replace, save_model, truncate
 from tests.harness.models import parse
 
+CALLING = {
+    "TopK": """g (float[N, 4] x) => (float[N, 2] y, int64[N, 2] i)
+        <int64[1] k = {2}> { a = Relu(x) y, i = TopK(a, k) }""",
+    "If": """g (float[N, 4] x) => (float[N, 4] y) <int64 one = {1}, int64 three = {3}> {
+        c = Relu(x) sizes = Shape(c) columns = Gather(sizes, one) wide = Greater(columns, three)
+        y = If(wide) <then_branch = t () => (float[N, 4] a) { a = Relu(x) },
+                      else_branch = e () => (float[N, 4] b) { b = Neg(x) }> }""",
+}
+"""Models for which the dynamic stages infer shapes."""
 STEPS = {
     "creating input cases": ("create_cases", lambda _, selected, *__: selected.path),
     "collecting runs": ("RunEvidence", lambda _, started, *__: started.prepared.planned.path),
@@ -102,6 +112,30 @@ def test_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         execute(save_models(tmp_path / "models"), WatchedRuntimes(lambda _: None))
+
+
+@pytest.mark.parametrize("text", ["If", "TopK"])
+def test_crash_of_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """If a function of onnx crashes, one note about the model states that inputs and comparisons lack its result."""
+    onnx.save(parse(CALLING[text]), tmp_path / "bad.onnx")
+    onnx.save(parse(), tmp_path / "good.onnx")
+    requests: list[str] = []
+
+    def crash(_: object, request: tuple[str, bytes, tuple[object, ...]]) -> NoReturn:
+        requests.append(request[0])
+        raise FailedCallError(CallFailure("crashed", "SIGSEGV"))
+
+    monkeypatch.setattr("onnxgate.model.onnx_functions._OnnxProcess.run", crash)
+
+    result = execute(tmp_path, WatchedRuntimes(lambda _: None))
+
+    (note,) = result.step.skipped
+    assert requests
+    assert "bad.onnx" == note.model
+    assert "a function of onnx crashed (SIGSEGV); inputs and comparisons were chosen without the result" == note.reason
+    assert "attach the model" in note.hint
+    assert not result.step.undone
+    assert not result.collected["bad.onnx"].is_lasting
 
 
 @pytest.mark.parametrize("change", [truncate, grow, replace, remove])
