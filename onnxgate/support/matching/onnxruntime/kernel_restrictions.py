@@ -329,10 +329,14 @@ def _computes(operation: Operation, release: str) -> bool:
 def _check_scales(operation: Operation, values: AttributeValues, release: str) -> str:
     """Return why a release rejects the constant scales of Resize or Upsample; "" if it accepts them.
 
-    Source: models with constant scales of rank 1 to 6 for each mode, loaded on 24 releases from 1.16.0 to 1.32.0.
+    Source: models with constant scales of rank 1 to 6 for each mode, loaded on 24 releases from 1.16.0 to 1.32.0;
+    scales in branches and around them, loaded on 14 of them.
     """
     listed = values.get("scales")
-    scales = operation.traits.scales or (tuple(map(float, listed)) if isinstance(listed, tuple) else ())
+    is_known = not operation.traits.captures_scales or is_release_within(release, "1.29.0", "")
+    scales = (operation.traits.scales if is_known else ()) or (
+        tuple(map(float, listed)) if isinstance(listed, tuple) else ()
+    )
     smallest = 1.0 if operation.name == "Upsample" else math.ulp(0.0)
     if any(not scale >= smallest for scale in scales):  # also if NaN
         return "`scales` must be at least 1" if smallest == 1 else "`scales` must be positive"

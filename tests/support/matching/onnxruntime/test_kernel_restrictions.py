@@ -736,3 +736,28 @@ def test_block_size(release: str, expected: str) -> None:
     text = "(int8[4] x, float s) => (float y) { y = DequantizeLinear <block_size = -1> (x, s) }"
 
     assert expected == verdict(21, text, release)
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("branch", ["refused", "refused"]),
+        ("main", ["loads", "refused"]),
+        ("input", ["loads", "loads"]),
+    ],
+)
+def test_scales_of_a_branch(place: str, expected: list[str]) -> None:
+    """Constants around a branch count since 1.29.0, and constants that callers can replace never do."""
+    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[1, 1, 4, 4] x, bool c{", float[4] s" if place == "input" else ""}) => (float[i, j, k, l] y) {{
+            y = If (c) <
+                then_branch = t () => (float[m, n, o, p] a) {{ a = Resize (x, , s) }},
+                else_branch = e () => (float[1, 1, 4, 4] b) {{ b = Identity (x) }}
+            >
+        }}"""
+    model = onnx.parser.parse_model(text)
+    branch = next(attribute.g for attribute in model.graph.node[0].attribute if attribute.name == "then_branch")
+    graph = branch if place == "branch" else model.graph
+    graph.initializer.append(onnx.helper.make_tensor("s", onnx.TensorProto.FLOAT, [4], [1.0, 1.0, -1.0, 2.0]))
+
+    assert expected == [predict_model(model, release) for release in ("1.28.0", "1.29.0")]
