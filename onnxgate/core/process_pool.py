@@ -274,7 +274,10 @@ def _start_pool_process(prepare: Callable[[], None] | None) -> _PoolProcess:
         f"from onnxgate.core.process_pool import serve_standard; serve_standard({os.getpid()}, {named!r})"
     )
     argv = [sys.executable, "-I", "-c", code]
-    process = subprocess.Popen(argv, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    from onnxgate.core.subprocesses import without_ci_variables  # not at the top: most processes are forks
+
+    environment = without_ci_variables(os.environ)  # unlike a fork of a command, it can be inspected
+    process = subprocess.Popen(argv, env=environment, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     return _PoolProcess(process.pid, io.BufferedWriter(process.stdin), process.stdout, process)

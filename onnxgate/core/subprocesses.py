@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -188,6 +189,12 @@ REMOVED_VARIABLES = (
     "UV_COMPILE_BYTECODE",  # with it, uv starts the interpreter of the new environment, which runs `.pth` files
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
 )
+CI_VARIABLES = (
+    *("ACTIONS_*", "INPUT_*", "ONNXGATE_INPUT_*", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE"),
+    *("GITHUB_STEP_SUMMARY", "CI_JOB_TOKEN", "CI_JOB_JWT*", "CI_REGISTRY_PASSWORD", "CI_DEPLOY_PASSWORD"),
+    *("CI_DEPENDENCY_PROXY_PASSWORD", "SYSTEM_ACCESSTOKEN"),
+)
+"""Credentials of CI systems, and files that affect later CI steps."""
 TELEMETRY_VARIABLES = {"ORT_DISABLE_TELEMETRY": "1"}
 """Environment variables that turn off the telemetry of engines. It writes to the home folder and uses the network.
 
@@ -196,6 +203,15 @@ They replace the user's values. Source: onnxruntime 1.29.0 to 1.32.0 write a dat
 """
 UV_DEFAULTS = {"UV_HTTP_TIMEOUT": "30", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
 TIMED_OUT = -1000
+
+
+def without_ci_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables without those of the CI system, for a process that code of the repository runs.
+
+    Such code can also read the variables of other processes of the same user.
+    """
+    names = re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in CI_VARIABLES))
+    return {name: value for name, value in variables.items() if not names.fullmatch(name)}
 
 
 def isolate_uv(folder: Path) -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 from onnxgate.core import jobs
 from onnxgate.core.files import create_process_folder, open_regular
-from onnxgate.core.subprocesses import TELEMETRY_VARIABLES
+from onnxgate.core.subprocesses import TELEMETRY_VARIABLES, without_ci_variables
 from onnxgate.project.engines import RECORDS
 from onnxgate.runtimes.memory import measure_model
 from onnxgate.runtimes.protocol import is_complete_npy_file
@@ -60,13 +60,6 @@ REMOVED_VARIABLES = ("ALLOW_RELEASED_ONNX_OPSET_ONLY", "PYTHONHOME")
 
 Source: measured; with the first variable, onnxruntime 1.28 to 1.31 load opset 27.
 """
-CI_VARIABLES = (
-    *("ACTIONS_*", "INPUT_*", "ONNXGATE_INPUT_*", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE"),
-    *("GITHUB_STEP_SUMMARY", "CI_JOB_TOKEN", "CI_JOB_JWT*", "CI_REGISTRY_PASSWORD", "CI_DEPLOY_PASSWORD"),
-    *("CI_DEPENDENCY_PROXY_PASSWORD", "SYSTEM_ACCESSTOKEN"),
-)
-"""Credentials of CI systems, and files that affect later CI steps."""
-
 _LIBRARY_NAME = re.compile(r"\.(?:so|dylib|dll|pyd)(?:\.[\d.]+)?$")
 
 
@@ -192,8 +185,7 @@ def private_folder_variables(scratch: Path) -> dict[str, str]:
 
 def source_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a source's worker: all variables except those of the CI system."""
-    names = _compile_patterns((*REMOVED_VARIABLES, *CI_VARIABLES))
-    return {name: value for name, value in variables.items() if not names.fullmatch(name)}
+    return {name: value for name, value in without_ci_variables(variables).items() if name not in REMOVED_VARIABLES}
 
 
 def _compile_patterns(names: Iterable[str]) -> re.Pattern[str]:

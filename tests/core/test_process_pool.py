@@ -289,6 +289,23 @@ def test_a_new_interpreter_imports_nothing_of_the_current_folder(
     assert answers == [9]
 
 
+def read_own_variables(_: int) -> str:
+    """Return the variables that this process was started with, as other processes of the same user see them."""
+    return Path("/proc/self/environ").read_text()
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_a_new_interpreter_gets_no_credentials_of_the_ci_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code of the repository can read the variables of a new interpreter, unlike those of a command and its forks."""
+    monkeypatch.setenv("ONNXGATE_INPUT_TOKEN", "4f9c")
+    monkeypatch.setenv("KEPT", "8a3e")
+    monkeypatch.setattr(process_pool, "is_fork_safe", lambda: False)
+    with ProcessPool(1) as pool:
+        (variables,) = pool.run([Call(read_own_variables, 0, str)])
+
+    assert ("4f9c" in str(variables), "8a3e" in str(variables)) == (False, True)
+
+
 def thirty_zeros(number: int) -> int:
     """Return an integer of more than 64 bits, as the size in a Git LFS pointer may be."""
     return number * 10**30

@@ -21,6 +21,7 @@ from onnxgate.core.subprocesses import run_supervised
 from onnxgate.project.config.schema import Config, Toolchain
 from onnxgate.project.lock.comparison import toolchain_policy
 from onnxgate.project.lock.types import LockedToolchain
+from onnxgate.runtimes.sandbox import source_variables
 from onnxgate.runtimes.worker.exporters import FRAMEWORKS, PYTORCH, Framework
 
 PROBE_TIMEOUT_S = 60.0
@@ -113,8 +114,9 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
     """
     command = [str(python), "-s", "-c", _PROBE_SCRIPT, json.dumps(sorted({canonicalize_name(name) for name in names}))]
     try:
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
-        ended = run_supervised(command, environment=environment, folder=folder, timeout_s=PROBE_TIMEOUT_S)
+        ended = run_supervised(
+            command, environment=source_variables(os.environ), folder=folder, timeout_s=PROBE_TIMEOUT_S
+        )
         answer = json.loads(ended.stdout)
         return Interpreter(Path(answer["executable"]), answer["python"], answer["packages"], answer["system"])
     except OSError as error:

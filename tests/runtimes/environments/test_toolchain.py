@@ -229,6 +229,20 @@ def test_drift(make: Make) -> None:
     }
 
 
+def test_an_interpreter_gets_no_credentials_of_the_ci_system(
+    tmp_path: Path, nothing_on_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interpreter of a toolchain may be a file of the repository."""
+    monkeypatch.setenv("ACTIONS_RUNTIME_TOKEN", "4f9c")
+    monkeypatch.setenv("HF_TOKEN", "8a3e")
+    curious = script(nothing_on_path / "python", f"/usr/bin/env > '{tmp_path}/seen'")
+    with pytest.raises(toolchain.ProbeError):
+        probe_interpreter(curious, [])
+    seen = (tmp_path / "seen").read_text()
+
+    assert ("4f9c" in seen, "8a3e" in seen) == (False, True)
+
+
 def test_interpreter_that_hangs(tmp_path: Path, nothing_on_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interpreter that does not respond is skipped after a timeout."""
     monkeypatch.setattr(toolchain, "PROBE_TIMEOUT_S", 0.3)
