@@ -13,7 +13,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from onnxgate.core.process_pool import Call, CallFailure, CallLimits, FailedCallError, ProcessPool, find_call_limits
+from onnxgate.core.process_pool import (
+    Call,
+    CallFailure,
+    CallLimits,
+    FailedCallError,
+    FailedStartError,
+    ProcessPool,
+    find_call_limits,
+)
 from onnxgate.model.onnx_package import defer_initialization
 
 if TYPE_CHECKING:
@@ -193,18 +201,22 @@ class _OnnxProcess:
 
         Raises:
             FailedCallError: the child process crashed or exceeded a limit.
+            FailedStartError: the child process cannot be started.
         """
         size_bytes = len(request[1])
         limits = CallLimits(CALL_TIME_S + size_bytes // BYTES_PER_S, CALL_MEMORY_BYTES + 4 * size_bytes)
         call: Call[Any, Any] = Call(_serve, request, tuple[bool, bytes], limits)
-        future = self._thread.submit(self._pool.run, [call])
+        try:
+            future = self._thread.submit(self._pool.run, [call])
+        except RuntimeError as error:
+            raise FailedStartError(error) from error
         try:
             (result,) = future.result()
         except BaseException:  # an interruption must not wait for the call
             self._pool.kill()
             raise
         if isinstance(result, CallFailure):
-            raise FailedCallError(result)
+            raise FailedCallError(result, "a function of onnx")
         answer: tuple[bool, bytes] = result
         return answer
 

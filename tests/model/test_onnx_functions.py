@@ -17,6 +17,7 @@ import pytest
 
 import onnxgate
 from campaigns.fuzz.large_models import LARGER
+from onnxgate import api
 from onnxgate.core.process_pool import Call, CallFailure, CallLimits, FailedCallError, ProcessPool
 from onnxgate.model import onnx_functions
 from onnxgate.model.onnx_functions import OnnxError
@@ -294,3 +295,18 @@ def test_the_process_of_the_gate_runs_no_native_code(tmp_path: Path, part: str) 
     subprocess.run(command, env=environment, check=True, cwd=tmp_path, timeout=60)
 
     assert log.exists() == (part == "noticed")
+
+
+def test_missing_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the child process cannot be started, the prediction is unknown for this reason; the model is not blamed."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr("onnxgate.core.process_pool.is_fork_safe", lambda: False)
+    monkeypatch.setattr(onnx_functions, "_children", {})
+    (tmp_path / "m.onnx").write_bytes(MODEL.SerializeToString())
+
+    (prediction,) = api.predict(tmp_path / "m.onnx", "onnxruntime==1.20.1")
+
+    assert "unknown" == prediction.verdict
+    assert [f"a child process cannot be started ([Errno 2] No such file or directory: '{sys.executable}')"] == [
+        it.message for it in prediction.reasons
+    ]
