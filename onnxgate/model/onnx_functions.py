@@ -7,6 +7,7 @@ call the C++ code of onnx on a model, except for look-ups in `onnx.defs`.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -195,6 +196,11 @@ class _OnnxProcess:
 
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="onnx")
         self._pool = ProcessPool(1, defer_initialization)
+        atexit.register(self._end, os.getpid())
+
+    def _end(self, owner: int) -> None:
+        if os.getpid() == owner:  # not in a process that was forked later
+            self._pool.__exit__()
 
     def run(self, request: tuple[str, bytes, tuple[object, ...]]) -> tuple[bool, bytes]:
         """Return the result of `_serve`.

@@ -310,3 +310,30 @@ def test_missing_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [f"a child process cannot be started ([Errno 2] No such file or directory: '{sys.executable}')"] == [
         it.message for it in prediction.reasons
     ]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+def test_child_ends_with_the_interpreter() -> None:
+    """At exit, the child process is closed without a warning. A fork does not end its parent's child."""
+    code = f"""
+        import os, sys
+        from onnxgate.model import onnx_functions
+        onnx_functions.check_model({MODEL.SerializeToString()!r})
+        if os.fork() == 0:
+            os.close(2)
+            sys.exit()
+        os.wait()
+        child = onnx_functions._children[os.getpid()]
+        onnx_functions.check_model({MODEL.SerializeToString()!r})
+        assert child is onnx_functions._children[os.getpid()]
+        (process,) = child._pool._children
+        os.kill(process.pid, 0)
+        print(process.pid)
+    """
+    argv = [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", textwrap.dedent(code)]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    assert 0 == result.returncode, result.stderr
+    assert "" == result.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(result.stdout), 0)
