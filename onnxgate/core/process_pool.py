@@ -27,7 +27,7 @@ import msgspec
 from onnxgate.core.bug_reports import keep_bug_report
 from onnxgate.core.errors import OnnxgateError, describe_bug
 from onnxgate.core.findings import CHANGED_FILES
-from onnxgate.core.machine_faults import find_fault_in_text
+from onnxgate.core.machine_faults import find_fault_in_text, find_machine_fault
 from onnxgate.core.text import truncate
 
 if sys.platform != "win32":
@@ -40,6 +40,8 @@ Answer = TypeVar("Answer")
 BATCH = 16
 """Number of calls that are sent to a child process at once, so that it does not wait between calls."""
 LARGEST_MESSAGE_BYTES = 2**31
+NO_INTERPRETER = "this application contains no Python interpreter"
+INTERPRETER_HINT = "install onnxgate in a Python environment, and run it with the interpreter of this environment"
 _CALLS = struct.Struct("<Q")
 _ANSWER = struct.Struct("<cQ")  # kind (see the next line), and size in bytes
 _RESULT, _ESCAPED_RESULT, _FAILURE = b"r", b"e", b"f"
@@ -59,18 +61,32 @@ class CallLimits(msgspec.Struct, frozen=True):
 class CallFailure(msgspec.Struct, frozen=True):
     """The reason why a call in a child process failed."""
 
-    how: Literal["crashed", "timed-out", "memory", "raised", "changed"]
-    words: str = ""  # "SIGSEGV", "300 s", or the exception
+    how: Literal["crashed", "timed-out", "memory", "raised", "changed", "not-started"]
+    words: str = ""  # "SIGSEGV", "300 s", the exception, or why no child process was started
     trace: str = ""  # traceback of the exception
+    hint: str = ""  # if no child process was started
 
 
 class FailedCallError(OnnxgateError):
-    """A call in a child process failed. A caller that cannot continue without it leaves its model undecided."""
+    """A call in a child process failed. A caller that cannot continue without it leaves its model undecided.
 
-    def __init__(self, failure: CallFailure) -> None:
-        reason, hint = describe_failure(failure, "a function of onnx")
+    `doing` is a phrase as in `describe_failure`.
+    """
+
+    def __init__(self, failure: CallFailure, doing: str = "the call") -> None:
+        reason, hint = describe_failure(failure, doing)
         super().__init__(reason, hint=hint)
         self.failure = failure
+
+
+class FailedStartError(OnnxgateError):
+    """No child process can be started. The machine or the installation is the cause, never the model."""
+
+    def __init__(self, cause: Exception | None = None) -> None:
+        fault = find_machine_fault(cause) if cause is not None else None
+        reason, hint = fault or (f"a child process cannot be started ({cause or NO_INTERPRETER})", INTERPRETER_HINT)
+        super().__init__(reason, hint=hint)
+        self.failure = CallFailure("not-started", reason, hint=hint)
 
 
 _current_limits: CallLimits | None = None
@@ -100,6 +116,8 @@ def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
             return f"{doing} needed more than {failure.words} of memory", report
         case "changed":
             return CHANGED_FILES
+        case "not-started":
+            return failure.words, failure.hint
         case "raised":
             if fault := find_fault_in_text(failure.words, is_trusted=True):
                 return fault
@@ -264,9 +282,20 @@ def _wait_for_answers(busy: Sequence[_PoolProcess]) -> list[_PoolProcess]:
 
 
 def _start_pool_process(prepare: Callable[[], None] | None) -> _PoolProcess:
-    """Start a child process. It is a fork, which is fast, if forking is safe, and otherwise a new interpreter."""
-    if is_fork_safe():
-        return _fork_pool_process(prepare)
+    """Start a child process. It is a fork, which is fast, if forking is safe, and otherwise a new interpreter.
+
+    Raises:
+        FailedStartError: the machine or the installation prevents this.
+    """
+    try:
+        return _fork_pool_process(prepare) if is_fork_safe() else _start_interpreter(prepare)
+    except OSError as error:
+        raise FailedStartError(error) from error
+
+
+def _start_interpreter(prepare: Callable[[], None] | None) -> _PoolProcess:
+    if not sys.executable or getattr(sys, "frozen", False):  # it would start the application itself
+        raise FailedStartError
     named = pickle.dumps(prepare)
     # Isolated, with only the paths of this process: a checked folder may contain modules with the same names.
     code = (
@@ -373,11 +402,11 @@ def _execute_call(function: Callable[[Any], object], argument: object, bounds: C
             failure = _describe_exception(error, bounds)
         finally:
             _current_limits = None
-    return _FAILURE, json.dumps({"how": failure.how, "words": failure.words, "trace": failure.trace}).encode()
+    return _FAILURE, json.dumps(msgspec.to_builtins(failure)).encode()
 
 
 def _describe_exception(error: Exception, bounds: CallLimits) -> CallFailure:
-    if isinstance(error, FailedCallError):
+    if isinstance(error, FailedCallError | FailedStartError):
         return error.failure
     if isinstance(error, MemoryError):
         return CallFailure("memory", f"{bounds.memory_bytes // 2**20} MiB")

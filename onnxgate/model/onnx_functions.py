@@ -7,13 +7,22 @@ call the C++ code of onnx on a model, except for look-ups in `onnx.defs`.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from onnxgate.core.process_pool import Call, CallFailure, CallLimits, FailedCallError, ProcessPool, find_call_limits
+from onnxgate.core.process_pool import (
+    Call,
+    CallFailure,
+    CallLimits,
+    FailedCallError,
+    FailedStartError,
+    ProcessPool,
+    find_call_limits,
+)
 from onnxgate.model.onnx_package import defer_initialization
 
 if TYPE_CHECKING:
@@ -187,24 +196,33 @@ class _OnnxProcess:
 
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="onnx")
         self._pool = ProcessPool(1, defer_initialization)
+        atexit.register(self._end, os.getpid())
+
+    def _end(self, owner: int) -> None:
+        if os.getpid() == owner:  # not in a process that was forked later
+            self._pool.__exit__()
 
     def run(self, request: tuple[str, bytes, tuple[object, ...]]) -> tuple[bool, bytes]:
         """Return the result of `_serve`.
 
         Raises:
             FailedCallError: the child process crashed or exceeded a limit.
+            FailedStartError: the child process cannot be started.
         """
         size_bytes = len(request[1])
         limits = CallLimits(CALL_TIME_S + size_bytes // BYTES_PER_S, CALL_MEMORY_BYTES + 4 * size_bytes)
         call: Call[Any, Any] = Call(_serve, request, tuple[bool, bytes], limits)
-        future = self._thread.submit(self._pool.run, [call])
+        try:
+            future = self._thread.submit(self._pool.run, [call])
+        except RuntimeError as error:
+            raise FailedStartError(error) from error
         try:
             (result,) = future.result()
         except BaseException:  # an interruption must not wait for the call
             self._pool.kill()
             raise
         if isinstance(result, CallFailure):
-            raise FailedCallError(result)
+            raise FailedCallError(result, "a function of onnx")
         answer: tuple[bool, bytes] = result
         return answer
 

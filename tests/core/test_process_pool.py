@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import faulthandler
 import os
 import pickle
@@ -13,11 +14,12 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from onnxgate.core import process_pool
-from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool, describe_failure
+from onnxgate.core.process_pool import Call, CallFailure, CallLimits, FailedStartError, ProcessPool, describe_failure
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
 PROGRAM = """
@@ -317,3 +319,30 @@ def test_an_answer_with_a_large_integer() -> None:
         answers = list(pool.run([Call(thirty_zeros, 3, int)]))
 
     assert answers == [3 * 10**30]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "too many open files"),
+        (OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "a process cannot be started: resource temporarily"),
+        (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/no/python"), "a child process cannot be started"),
+        (None, "this application contains no Python interpreter"),
+    ],
+)
+def test_a_child_that_cannot_start(monkeypatch: pytest.MonkeyPatch, error: OSError | None, reason: str) -> None:
+    """The machine or the installation is named. A frozen application is not started in place of an interpreter."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        assert error is not None
+        raise error
+
+    monkeypatch.setattr("onnxgate.core.process_pool.is_fork_safe", lambda: False)
+    monkeypatch.setattr(sys, "frozen", error is None, raising=False)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+
+    with ProcessPool(1) as children, pytest.raises(FailedStartError) as raised:
+        children.run([Call(squared, 3, int)])
+
+    assert reason in raised.value.message
+    assert raised.value.hint

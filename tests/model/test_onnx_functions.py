@@ -17,6 +17,7 @@ import pytest
 
 import onnxgate
 from campaigns.fuzz.large_models import LARGER
+from onnxgate import api
 from onnxgate.core.process_pool import Call, CallFailure, CallLimits, FailedCallError, ProcessPool
 from onnxgate.model import onnx_functions
 from onnxgate.model.onnx_functions import OnnxError
@@ -294,3 +295,45 @@ def test_the_process_of_the_gate_runs_no_native_code(tmp_path: Path, part: str) 
     subprocess.run(command, env=environment, check=True, cwd=tmp_path, timeout=60)
 
     assert log.exists() == (part == "noticed")
+
+
+def test_missing_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the child process cannot be started, the prediction is unknown for this reason; the model is not blamed."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr("onnxgate.core.process_pool.is_fork_safe", lambda: False)
+    monkeypatch.setattr(onnx_functions, "_children", {})
+    (tmp_path / "m.onnx").write_bytes(MODEL.SerializeToString())
+
+    (prediction,) = api.predict(tmp_path / "m.onnx", "onnxruntime==1.20.1")
+
+    assert "unknown" == prediction.verdict
+    assert [f"a child process cannot be started ([Errno 2] No such file or directory: '{sys.executable}')"] == [
+        it.message for it in prediction.reasons
+    ]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+def test_child_ends_with_the_interpreter() -> None:
+    """At exit, the child process is closed without a warning. A fork does not end its parent's child."""
+    code = f"""
+        import os, sys
+        from onnxgate.model import onnx_functions
+        onnx_functions.check_model({MODEL.SerializeToString()!r})
+        if os.fork() == 0:
+            os.close(2)
+            sys.exit()
+        os.wait()
+        child = onnx_functions._children[os.getpid()]
+        onnx_functions.check_model({MODEL.SerializeToString()!r})
+        assert child is onnx_functions._children[os.getpid()]
+        (process,) = child._pool._children
+        os.kill(process.pid, 0)
+        print(process.pid)
+    """
+    argv = [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", textwrap.dedent(code)]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    assert 0 == result.returncode, result.stderr
+    assert "" == result.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(result.stdout), 0)

@@ -123,7 +123,7 @@ def test_crash_of_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: st
 
     def crash(_: object, request: tuple[str, bytes, tuple[object, ...]]) -> NoReturn:
         requests.append(request[0])
-        raise FailedCallError(CallFailure("crashed", "SIGSEGV"))
+        raise FailedCallError(CallFailure("crashed", "SIGSEGV"), "a function of onnx")
 
     monkeypatch.setattr("onnxgate.model.onnx_functions._OnnxProcess.run", crash)
 
