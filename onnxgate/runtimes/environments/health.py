@@ -41,12 +41,17 @@ def require_versions(runtime: LockedRuntime, installed: Mapping[str, str], expec
     """Check that the installed versions are those of the lock.
 
     Raises:
-        UnavailableError: a version differs, or a package is missing.
+        UnavailableError: a version differs, a package is missing, or a package is not locked.
     """
-    differing = sorted(name for name, version in expected.items() if installed.get(name) != version)
+    differing = sorted(name for name in installed.keys() | expected.keys() if installed.get(name) != expected.get(name))
     if differing:
-        found = ", ".join(f"{name} {installed.get(name, '(missing)')}" for name in differing)
+        found = ", ".join(_describe_version(name, installed.get(name), expected) for name in differing)
         raise UnavailableError(f"the versions installed for `{runtime.name}` do not match the lock: {found}")
+
+
+def _describe_version(name: str, version: str | None, expected: Mapping[str, str]) -> str:
+    words = (name, "(missing)" if version is None else version, "" if name in expected else "(not locked)")
+    return " ".join(filter(None, words))
 
 
 def check_health(runtime: LockedRuntime, program: EngineProgram, commands: CommandRunner) -> None:
