@@ -264,7 +264,7 @@ def _read_versions(packages: Path) -> dict[str, str]:
 
     A distribution without a name or version has the name of its folder and an empty version.
     """
-    versions = {}
+    versions: dict[str, str] = {}
     for info in sorted(packages.glob("*.dist-info")):
         with contextlib.suppress(OSError), open_regular(info / "METADATA") as file:
             header = re.split(rb"\r?\n\r?\n", file.read(MAX_HEADER_BYTES), maxsplit=1)[0].decode("utf-8", "replace")
