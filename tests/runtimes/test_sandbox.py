@@ -367,7 +367,7 @@ def test_hidden_data_is_not_loaded(den: Den) -> None:
         observation = host.submit(den.hostile_spec(0), job).result(60)
 
     assert observation == Unavailable(
-        reason="the external data `.env` is a hidden file, which runtimes cannot read",
+        reason="external data `.env` is hidden, and the sandbox denies access to it",
         hint="rename the file, so that no part of its path begins with a dot",
     )
 

@@ -19,11 +19,12 @@ from filelock import FileLock
 from packaging.tags import platform_tags
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.jobs import Unavailable
 from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
 from onnxgate.runtimes.environments import storage
 from onnxgate.runtimes.environments.builder import Environments, _read_versions, find_interpreter
-from onnxgate.runtimes.environments.health import require_versions
+from onnxgate.runtimes.environments.health import describe_failure, require_versions
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 NOWHERE = "http://127.0.0.1:9/simple"  # the discard port: refuses connections immediately
@@ -154,6 +155,23 @@ def test_versions_are_read_from_the_start_of_metadata(tmp_path: Path) -> None:
 
     expected = {"a-b": "1.0", "c": "2", "d.dist-info": "", "e.dist-info": "", "f.dist-info": ""}
     assert expected == _read_versions(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the worker process ended", "the worker process ended"),
+        ("ImportError: libx.so: cannot open", "ImportError: libx.so: cannot open"),
+        (
+            "ImportError: Check this:\n\n * a\n\nOriginal error was:\n  libx.so",
+            "ImportError: Original error was: libx.so",
+        ),
+        ("KeyError: " + "a" * 900, "KeyError: " + "a" * 289 + "…"),
+    ],
+)
+def test_errors_of_the_health_check_are_one_line(text: str, expected: str) -> None:
+    """The error of numpy if a library is missing has 15 lines, of which the last one is the cause."""
+    assert expected == describe_failure(Unavailable(reason=text))
 
 
 def test_packages_that_are_not_locked(invented: Locked) -> None:
