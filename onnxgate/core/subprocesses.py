@@ -187,6 +187,7 @@ The last three select a project, whose settings would apply.
 REMOVED_VARIABLES = (
     *INSTALL_VARIABLES,
     "UV_COMPILE_BYTECODE",  # with it, uv starts the interpreter of the new environment, which runs `.pth` files
+    *("UV_LINK_MODE", "UV_VENV_SEED", "UV_VENV_RELOCATABLE", "UV_NO_VERIFY_HASHES"),  # change the environment itself
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
 )
 CI_VARIABLES = (

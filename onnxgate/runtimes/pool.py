@@ -293,7 +293,7 @@ class WorkerThread(threading.Thread):
             raise self._build_error
         if self._limited and (hidden := sandbox.find_hidden_data(queued.job)):
             return Unavailable(
-                reason=f"the external data `{shorten_text(hidden)}` is a hidden file, which runtimes cannot read",
+                reason=f"external data `{shorten_text(hidden)}` is hidden, and the sandbox denies access to it",
                 hint="rename the file, so that no part of its path begins with a dot",
             )
         session = self._unavailable or self._ready_session(queued)

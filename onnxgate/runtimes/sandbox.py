@@ -42,6 +42,11 @@ RUNTIME_VARIABLES = (
     *("PROGRAMDATA", "PROGRAMFILES*", "COMMONPROGRAMFILES*"),
 )
 """Environment variables that a locked runtime may need when it is loaded. They do not contain credentials."""
+AFFINITY_VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+"""Variables that are not passed, since the sandbox refuses to bind threads to processors.
+
+Source: with `OMP_PROC_BIND=true`, libgomp ends the process if it cannot bind a thread.
+"""
 USER_ENVIRONMENT_VARIABLES = (
     *("CUDA*", "CUDNN*", "NVIDIA_*", "NCCL_*", "TENSORRT*", "TRT_*"),
     *(pattern for engine in RECORDS for pattern in engine.variables),
@@ -175,6 +180,7 @@ def runtime_variables(variables: Mapping[str, str], scratch: Path, *, own: bool)
     """Return the environment variables of a runtime's worker."""
     names = _compile_patterns((*RUNTIME_VARIABLES, *USER_ENVIRONMENT_VARIABLES) if own else RUNTIME_VARIABLES)
     passed = {name: value for name, value in variables.items() if names.fullmatch(name.upper())}
+    passed = {name: value for name, value in passed.items() if name not in AFFINITY_VARIABLES}
     return {**passed, **private_folder_variables(scratch)}
 
 

@@ -82,6 +82,7 @@ def outside(tmp_path: Path) -> Path:
         (folder / file).write_text("secret")
     for name in ("key", "spare", "renamed"):
         (folder / name).write_text("secret")
+    (folder / "pointer").symlink_to("key")
     write(folder / "models" / "x.onnx")
     assert COMPILER is not None
     command = [COMPILER, "-O1", "-shared", "-fPIC", "-o", str(folder / "attempts.so"), str(SOURCE)]

@@ -202,6 +202,7 @@ def test_environment_contains_no_secrets(den: Den, port: int, monkeypatch: pytes
 def test_custom_build_gets_device_paths() -> None:
     """A user's own build also gets device paths, but no secrets."""
     variables = {"CUDA_PATH": "/opt/cuda", "LD_LIBRARY_PATH": "/opt/lib", "HF_TOKEN": "x", "ORT_TOKEN_FREE": "1"}
+    variables |= {"OMP_PROC_BIND": "true", "KMP_AFFINITY": "compact"}  # libgomp ends a process that it cannot bind
     variables |= dict.fromkeys(TELEMETRY_VARIABLES, "0")
     own = sandbox.runtime_variables(variables, Path("/scratch"), own=True)
     locked = sandbox.runtime_variables(variables, Path("/scratch"), own=False)
@@ -366,7 +367,7 @@ def test_hidden_data_is_not_loaded(den: Den) -> None:
         observation = host.submit(den.hostile_spec(0), job).result(60)
 
     assert observation == Unavailable(
-        reason="the external data `.env` is a hidden file, which runtimes cannot read",
+        reason="external data `.env` is hidden, and the sandbox denies access to it",
         hint="rename the file, so that no part of its path begins with a dot",
     )
 

@@ -10,14 +10,13 @@ import sysconfig
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from importlib import metadata
 from pathlib import Path
 
 import filelock
 from packaging.utils import canonicalize_name
 
 from onnxgate.core.errors import UnavailableError
-from onnxgate.core.files import temporary_folder
+from onnxgate.core.files import open_regular, temporary_folder
 from onnxgate.core.machine_faults import (
     ACCESS_HINT,
     LIMIT_HINTS,
@@ -47,6 +46,10 @@ LOCK_TIMEOUT_S = 900
 _UNREACHABLE = re.compile(r"error sending request|Request failed after|Failed to fetch|operation timed out|dns error")
 _NOT_CACHED = re.compile(r"network was disabled|not found in the cache|Network connectivity is disabled")
 _UV_CAUSE = re.compile(r"^\s*(?:error|cause|Caused by|×|╰─▶):?\s*(.+)$", re.MULTILINE)
+
+MAX_HEADER_BYTES = 2**20
+"""Bytes of package metadata that are read. The description, which may be longer, is at its end."""
+_METADATA_FIELD = re.compile(r"^(Name|Version):[ \t]*(\S+)", re.MULTILINE | re.IGNORECASE)
 
 _NO_SLOT: AbstractContextManager[object] = contextlib.nullcontext()
 
@@ -254,11 +257,19 @@ class Environments:
 
 
 def _read_versions(packages: Path) -> dict[str, str]:
-    """Return the version of each distribution in a `site-packages` folder, without running its code."""
+    """Return the version of each distribution in a `site-packages` folder, without running its code.
+
+    A distribution without a name or version has the name of its folder and an empty version.
+    """
     versions: dict[str, str] = {}
-    for distribution in metadata.distributions(path=[str(packages)]):
-        with contextlib.suppress(UnicodeDecodeError):
-            versions[canonicalize_name(distribution.metadata["Name"] or "")] = distribution.version
+    for info in sorted(packages.glob("*.dist-info")):
+        with contextlib.suppress(OSError), open_regular(info / "METADATA") as file:
+            header = re.split(rb"\r?\n\r?\n", file.read(MAX_HEADER_BYTES), maxsplit=1)[0].decode("utf-8", "replace")
+            fields = {name.lower(): value for name, value in reversed(_METADATA_FIELD.findall(header))}
+            if len(fields) == 2:
+                versions[canonicalize_name(fields["name"])] = fields["version"]
+                continue
+        versions[info.name] = ""
     return versions
 
 
@@ -270,9 +281,11 @@ It does not contain the runtime's name, so that reports can merge equal faults.
 _OFFLINE_HINT = "to download the packages, run the command once without `--offline`"
 _NETWORK_HINT = "check the network connection, or set `UV_DEFAULT_INDEX` to your package index"
 _INSTALL_HINT = "check that the package index still contains the locked releases"
+_LINK_MODE = "clone" if sys.platform == "darwin" else "hardlink"
+"""Files are copied if they cannot be linked. Symbolic links would lead to the cache, which runtimes cannot read."""
 _INSTALL_COMMAND = (
     *("pip", "install", "--quiet", "--no-deps", "--require-hashes", "--no-compile-bytecode"),
-    *("--only-binary", ":all:", "--requirement", "-"),
+    *("--link-mode", _LINK_MODE, "--only-binary", ":all:", "--requirement", "-"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from onnxgate.runtimes.sandbox import InvalidOutputError
 from onnxgate.runtimes.worker_spec import JobLimits
 
 HEALTH_TIMEOUT_S = 120.0
+MAX_CAUSE_LENGTH = 300
 HEALTH_MODEL = bytes.fromhex(
     "08043a340a0d0a017812017922034e65673a001201675a0f0a0178120a0a08080112040a02080362"
     "0f0a0179120a0a08080112040a02080342040a001009"
@@ -41,12 +43,17 @@ def require_versions(runtime: LockedRuntime, installed: Mapping[str, str], expec
     """Check that the installed versions are those of the lock.
 
     Raises:
-        UnavailableError: a version differs, or a package is missing.
+        UnavailableError: a version differs, a package is missing, or a package is not locked.
     """
-    differing = sorted(name for name, version in expected.items() if installed.get(name) != version)
+    differing = sorted(name for name in installed.keys() | expected.keys() if installed.get(name) != expected.get(name))
     if differing:
-        found = ", ".join(f"{name} {installed.get(name, '(missing)')}" for name in differing)
+        found = ", ".join(_describe_version(name, installed.get(name), expected) for name in differing)
         raise UnavailableError(f"the versions installed for `{runtime.name}` do not match the lock: {found}")
+
+
+def _describe_version(name: str, version: str | None, expected: Mapping[str, str]) -> str:
+    words = (name, "(missing)" if version is None else version, "" if name in expected else "(not locked)")
+    return " ".join(filter(None, words))
 
 
 def check_health(runtime: LockedRuntime, program: EngineProgram, commands: CommandRunner) -> None:
@@ -71,7 +78,7 @@ def check_health(runtime: LockedRuntime, program: EngineProgram, commands: Comma
                     is_right = np.load(path, allow_pickle=False).tolist() == [-1, -1, -1]
                     problem = "" if is_right else "it computes wrong results"
                 case Completed(result=RunResult(cases=(CaseResult(failure=Failure() as failure),))):
-                    problem = f"{failure.type}: {failure.text}"
+                    problem = _describe_error(f"{failure.type}: {failure.text}")
                 case observation:
                     problem = describe_failure(observation)
         except (InvalidOutputError, ValueError):
@@ -84,12 +91,20 @@ def describe_failure(observation: Observation) -> str:
     """Return why a job on a new environment did not complete, in one line."""
     match observation:
         case Unavailable(reason=reason):
-            return reason
+            return _describe_error(reason)
         case Refused(failure=failure):
-            return f"{failure.type}: {failure.text}"
+            return _describe_error(f"{failure.type}: {failure.text}")
         case Crashed(signal=signal):
             return f"the worker process ended with {signal}"
         case TimedOut(limit_s=limit_s):
             return f"timed out after {limit_s:g} s"
         case _:
             return "the worker process sent an invalid response"
+
+
+def _describe_error(text: str) -> str:
+    """Return the type of an error and the last paragraph of its text, which contains the cause, in one line."""
+    kind = re.match(r"\w+: ", text)
+    cause = " ".join(re.split(r"\n\s*\n", text.strip())[-1].split())
+    cause = cause if len(cause) <= MAX_CAUSE_LENGTH else cause[: MAX_CAUSE_LENGTH - 1] + "…"
+    return cause if kind is None or cause.startswith(kind[0]) else kind[0] + cause

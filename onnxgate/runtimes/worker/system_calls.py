@@ -40,7 +40,8 @@ move_pages 279 239; get_robust_list 274 100; setpriority 141 140; ioprio_set 251
 sched_setscheduler 144 119; sched_setparam 142 118; sched_setattr 314 274;
 chmod 90 -1; fchmod 91 52; fchmodat 268 53; chown 92 -1; lchown 94 -1; fchown 93 55; fchownat 260 54; utime 132 -1;
 utimes 235 -1; futimesat 261 -1; utimensat 280 88; setxattr 188 5; lsetxattr 189 6; fsetxattr 190 7;
-removexattr 197 14; lremovexattr 198 15; fremovexattr 199 16; truncate 76 45;
+removexattr 197 14; lremovexattr 198 15; fremovexattr 199 16; getxattr 191 8; lgetxattr 192 9; fgetxattr 193 10;
+listxattr 194 11; llistxattr 195 12; flistxattr 196 13; truncate 76 45;
 shmget 29 194; shmat 30 196; shmctl 31 195; semget 64 190; semop 65 193; semctl 66 191; semtimedop 220 192;
 msgget 68 186; msgsnd 69 189; msgrcv 70 188; msgctl 71 187; mq_open 240 180; mq_unlink 241 181; inotify_init 253 -1;
 inotify_init1 294 26; inotify_add_watch 254 27; fanotify_init 300 262; fanotify_mark 301 263;
@@ -62,15 +63,18 @@ MISSING_CALLS = (
     *("inotify_init", "inotify_init1", "inotify_add_watch"),
 )
 """System calls reported as not implemented, so that libc and libuv fall back to calls that the filter can check."""
-SIGNAL_CALLS = ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_send_signal")
-PROCESS_CALLS = ("fork", "vfork", *SIGNAL_CALLS)
-"""System calls denied if the worker must not start or signal other processes."""
+ATTRIBUTE_CALLS = ("getxattr", "lgetxattr", "fgetxattr", "listxattr", "llistxattr", "flistxattr")
+"""System calls reported as not supported by the file system, so that functions that copy files ignore attributes."""
+PROCESS_CALLS = ("fork", "vfork")
+"""System calls denied if the worker must not start other processes."""
 SELF_SIGNAL_CALLS = ("kill", "tgkill")
 OWN_PROCESS_CALLS = (*("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"),)
 """System calls whose first argument must be 0 or this process."""
 CHECKED_CALLS = (*SELF_SIGNAL_CALLS, *OWN_PROCESS_CALLS, "clone", "fcntl", "ioctl")
 REFUSED_CALLS = tuple(
-    name for name in CALLS if name not in (*MISSING_CALLS, *PROCESS_CALLS, *CHECKED_CALLS, "seccomp", "socket")
+    name
+    for name in CALLS
+    if name not in (*MISSING_CALLS, *ATTRIBUTE_CALLS, *PROCESS_CALLS, *CHECKED_CALLS, "seccomp", "socket")
 )
 
 REFUSED_FILE_COMMANDS = (8, 10, 15, 1024, 1026)
@@ -90,7 +94,7 @@ Instruction = Tuple[int, int, int, int]  # code, jump if true, jump if false, op
 
 
 def restrict_system_calls(*, processes: bool, devices: bool) -> None:
-    """Apply the filter. `processes` allows starting and signaling processes, `devices` the use of devices.
+    """Apply the filter. `processes` allows starting processes, `devices` the use of devices.
 
     Raises:
         OSError: the kernel rejects the filter, or the architecture is not supported.
@@ -127,7 +131,7 @@ def build_filter(machine: str, *, processes: bool, devices: bool) -> List[Instru
     program += _refuse_values("fcntl", machine, 1, REFUSED_FILE_COMMANDS)
     for name in OWN_PROCESS_CALLS:
         program += _allow_values(name, machine, 0, (0, os.getpid()), errno.EPERM)
-    for name in () if processes else SELF_SIGNAL_CALLS:
+    for name in SELF_SIGNAL_CALLS:
         program += _allow_values(name, machine, 0, (os.getpid(),), errno.EPERM)
     # Threads are always allowed; processes only with `processes` and without new namespaces.
     test = (ANY_BIT, 1, 0, CLONE_NEW_NAMESPACES) if processes else (ANY_BIT, 0, 1, CLONE_THREAD)
@@ -135,6 +139,8 @@ def build_filter(machine: str, *, processes: bool, devices: bool) -> List[Instru
     program += _refuse_call("socket", machine, errno.EACCES)
     for name in MISSING_CALLS:
         program += _refuse_call(name, machine, errno.ENOSYS)
+    for name in ATTRIBUTE_CALLS:
+        program += _refuse_call(name, machine, errno.ENOTSUP)
     for name in REFUSED_CALLS if processes else (*REFUSED_CALLS, *PROCESS_CALLS):
         program += _refuse_call(name, machine, errno.EPERM)
     return [*program, (RETURN, 0, 0, ALLOW)]

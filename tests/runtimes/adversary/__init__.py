@@ -24,7 +24,12 @@ ATTEMPTS = (
     Attempt(("change_times", "change_attributes", "change_flags"), "change the times, attributes or flags of a file"),
     Attempt(("lease_file", "watch_folder"), "block a file with a lease, or watch a folder"),
     Attempt(("create_device", "change_kernel_setting"), "create a device, or change a kernel setting"),
-    Attempt(("see_metadata",), "read the size and times of any file whose path is known", "possible"),
+    Attempt(("read_attributes",), "read the extended attributes of a file"),
+    Attempt(
+        ("see_metadata", "see_link"),
+        "read the size and times of any file, and the target of any link, whose path is known",
+        "possible",
+    ),
     Attempt(("connect_tcp", "open_udp", "open_netlink"), "use the network"),
     Attempt(("bind_abstract_socket", "open_io_uring"), "use Unix sockets or `io_uring`"),
     Attempt(("fork_process", "start_program"), "start processes and programs"),

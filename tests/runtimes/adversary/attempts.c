@@ -152,6 +152,14 @@ ATTEMPT(watch_folder) {
 }
 ATTEMPT(create_device) { unlink(own("disk")); return failed(mknod(own("disk"), S_IFBLK | 0600, 0)); }
 ATTEMPT(change_kernel_setting) { return open_and_close("/proc/sys/vm/overcommit_memory", O_WRONLY); }
+ATTEMPT(read_attributes) {
+  struct { uint64_t value; uint32_t size, flags; } fields = {(uint64_t)(uintptr_t)buffer, sizeof buffer, 0};
+  int listed = failed(listxattr(outside("key"), buffer, sizeof buffer));
+  int read = failed(getxattr(outside("key"), "user.secret", buffer, sizeof buffer));
+  int newer = CALL(464, AT_FDCWD, outside("key"), 0, "user.secret", &fields, sizeof fields); /* getxattrat */
+  return any(any(listed, read), any(newer, CALL(465, AT_FDCWD, outside("key"), 0, buffer, sizeof buffer)));
+}
+ATTEMPT(see_link) { return failed(readlink(outside("pointer"), buffer, sizeof buffer)); }
 ATTEMPT(see_metadata) { struct stat status; return failed(stat(outside("key"), &status)); }
 
 /* Network. */
@@ -331,7 +339,8 @@ ATTEMPT(change_host_name) { gethostname(buffer, sizeof buffer); return failed(se
   DO(read_keys) DO(read_home) DO(list_folder) DO(read_link) DO(read_hard_link) DO(read_handle) DO(create_file) \
   DO(change_file) DO(change_library) DO(truncate_file) DO(rename_file) DO(delete_file) DO(change_mode) \
   DO(change_owner) DO(change_times) DO(change_attributes) DO(change_flags) DO(lease_file) DO(watch_folder) \
-  DO(create_device) DO(change_kernel_setting) DO(see_metadata) DO(connect_tcp) DO(open_udp) DO(open_netlink) \
+  DO(create_device) DO(change_kernel_setting) DO(see_metadata) DO(see_link) DO(read_attributes) \
+  DO(connect_tcp) DO(open_udp) DO(open_netlink) \
   DO(bind_abstract_socket) DO(open_io_uring) DO(fork_process) DO(start_program) DO(signal_gate) DO(signal_group) \
   DO(signal_thread) DO(queue_signal) DO(signal_by_descriptor) DO(signal_by_file) DO(trace_gate) DO(read_memory) \
   DO(copy_memory) DO(read_variables) DO(read_descriptors) DO(enter_folder) DO(read_guard) DO(compare_process) \

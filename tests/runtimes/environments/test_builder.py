@@ -19,10 +19,12 @@ from filelock import FileLock
 from packaging.tags import platform_tags
 
 from onnxgate.core.errors import UnavailableError
+from onnxgate.core.jobs import Unavailable
 from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
 from onnxgate.runtimes.environments import storage
-from onnxgate.runtimes.environments.builder import Environments, find_interpreter
+from onnxgate.runtimes.environments.builder import Environments, _read_versions, find_interpreter
+from onnxgate.runtimes.environments.health import describe_failure, require_versions
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 NOWHERE = "http://127.0.0.1:9/simple"  # the discard port: refuses connections immediately
@@ -116,6 +118,70 @@ def test_environment_contains_exactly_the_locked_packages(small: Locked, tmp_pat
 
     assert versions(interpreter) == "1.26.4 1.18.1"
     assert {"numpy-1.26.4", "onnxruntime-1.18.1"} == {path.stem for path in packages.glob("*.dist-info")}
+
+
+@pytest.mark.index
+def test_settings_of_uv_do_not_change_an_environment(
+    small: Locked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither links to uv's cache, which runtimes cannot read, nor packages that are not locked are installed."""
+    (tmp_path / "uv.toml").write_text('pip = { link-mode = "symlink" }', encoding="utf-8")
+    for name, value in (
+        ("UV_CONFIG_FILE", str(tmp_path / "uv.toml")),
+        ("UV_LINK_MODE", "symlink"),
+        ("UV_VENV_SEED", "1"),
+    ):
+        monkeypatch.setenv(name, value)
+    packages = prepare(tmp_path / "cache", small).parent.parent / "lib" / "python3.11" / "site-packages"
+
+    assert {"numpy-1.26.4", "onnxruntime-1.18.1"} == {path.stem for path in packages.glob("*.dist-info")}
+    assert [path for path in packages.glob("*/*.py") if path.is_symlink()] == []
+
+
+def test_versions_are_read_from_the_start_of_metadata(tmp_path: Path) -> None:
+    """A long description is not read, and a distribution without a name or version is found, too."""
+    fields = {
+        "a": "Name: A_b\nVersion: 1.0",
+        "c": "Name: c\r\nversion: 2",
+        "d": "Version: 1",
+        "e": "\n\nName: e\nVersion: 1",
+    }
+    for name, text in fields.items():
+        (tmp_path / f"{name}.dist-info").mkdir()
+        with (tmp_path / f"{name}.dist-info" / "METADATA").open("w") as file:
+            file.write(f"{text}\n\nName: other\n")
+            file.truncate(2**32)
+    (tmp_path / "f.dist-info").mkdir()
+
+    expected = {"a-b": "1.0", "c": "2", "d.dist-info": "", "e.dist-info": "", "f.dist-info": ""}
+    assert expected == _read_versions(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the worker process ended", "the worker process ended"),
+        ("ImportError: libx.so: cannot open", "ImportError: libx.so: cannot open"),
+        (
+            "ImportError: Check this:\n\n * a\n\nOriginal error was:\n  libx.so",
+            "ImportError: Original error was: libx.so",
+        ),
+        ("KeyError: " + "a" * 900, "KeyError: " + "a" * 289 + "…"),
+    ],
+)
+def test_errors_of_the_health_check_are_one_line(text: str, expected: str) -> None:
+    """The error of numpy if a library is missing has 15 lines, of which the last one is the cause."""
+    assert expected == describe_failure(Unavailable(reason=text))
+
+
+def test_packages_that_are_not_locked(invented: Locked) -> None:
+    """An environment with a package that is not locked is not used."""
+    installed = {"numpy": "2.0", "pip": "26.3", "x.dist-info": ""}
+    with pytest.raises(UnavailableError) as caught:
+        require_versions(invented[0], installed, {"numpy": "1.0", "onnxruntime": "1.0"})
+
+    found = "numpy 2.0, onnxruntime (missing), pip 26.3 (not locked), x.dist-info (not locked)"
+    assert caught.value.message == f"the versions installed for `onnxruntime 1.0` do not match the lock: {found}"
 
 
 @pytest.mark.index

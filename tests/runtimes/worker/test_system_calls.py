@@ -89,15 +89,19 @@ def test_unknown_calls_do_not_exist(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
-def test_calls_on_the_own_process_are_allowed(machine: str) -> None:
-    """Limits, scheduling and signals are allowed for the own process only."""
+@pytest.mark.parametrize("processes", [False, True])
+def test_calls_on_the_own_process_are_allowed(machine: str, *, processes: bool) -> None:
+    """Limits, scheduling and signals are allowed for the own process only, also in a benchmark."""
     own, other = os.getpid(), os.getppid()
     for name in system_calls.OWN_PROCESS_CALLS:
         decisions = [decide(machine, number(name, machine), process) for process in (0, own, other)]
         assert decisions == [ALLOWED, ALLOWED, errno.EPERM], name
     for name in system_calls.SELF_SIGNAL_CALLS:
-        decisions = [decide(machine, number(name, machine), process) for process in (own, other, 0, 2**32 - 1)]
+        targets = (own, other, 0, 2**32 - 1)
+        decisions = [decide(machine, number(name, machine), process, processes=processes) for process in targets]
         assert decisions == [ALLOWED, errno.EPERM, errno.EPERM, errno.EPERM], name
+    for name in ("tkill", "rt_sigqueueinfo", "pidfd_open", "pidfd_send_signal"):
+        assert decide(machine, number(name, machine), processes=processes) == errno.EPERM, name
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
