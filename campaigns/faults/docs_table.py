@@ -27,6 +27,34 @@ The exit statuses are those on Linux. If runs with the same fault have different
 130 means that the run was interrupted, 141 that a pipe was closed, and "killed" that the run was terminated by SIGKILL.
 After SIGKILL, the next run is also checked.
 """
+TAIL = """## Unexpected error about one model
+
+An exception in onnxgate about one model is the result of this model. `core/bug_reports.py` contains the boundary:
+`contain_errors` makes the affected checks undecided, and `explain_error` returns the reason with the path of a bug
+report. Errors in the arguments, the config and the lock, and interruptions, still end the command. A full disk or
+another fault of the machine is reported as such, without a bug report.
+
+| step | result for the model | result for the others |
+|---|---|---|
+| static stages, in a child process | undecided | judged |
+| rules, and the comparison with the lock or with a revision | undecided | judged |
+| input cases, runs, parity, export and budgets | undecided in these stages | judged |
+| a file changes during the check | undecided, without a bug report | judged |
+| prediction and load in `matrix` | unknown | predicted and loaded |
+| `lock` | listed with the reason; the lock is not written | also listed if they cannot be locked |
+| measurement in `lock --measure` | not measured | measured, and the lock is written |
+| export, comparison and writing in `export` | not compared, or not written | written |
+| repair, verification and writing in `fix` | not verified, or not written | repaired |
+| comparison in `lock --upgrade --preview` | undecided | compared |
+| a model, script or requirements file in `init` | left out | used |
+
+The exit status is 3, or 1 if another model fails; `init` continues. If onnx's C++ code crashes, hangs or needs too much
+memory, this is the result of one call in a child process (`model/onnx_functions.py`), and not a bug report.
+
+These errors are injected in `tests/gate/test_contained_errors.py`, `tests/gate/execution/test_error_boundary.py` and
+`tests/commands/test_contained_errors.py`, and changes of files in `tests/gate/test_changed_files.py` and
+`tests/e2e/test_swapped_data.py`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +85,7 @@ def text(row: Row) -> str:
 
 def markdown(rows: Sequence[Row]) -> str:
     """Return the page, with a table for each group of faults."""
-    return "\n".join((HEAD, *_lines(rows)))
+    return "\n".join((HEAD, *_lines(rows), TAIL))
 
 
 def renewed(old: str, new: str) -> str:

@@ -109,6 +109,7 @@ class BranchGraph:
         self.skipped_loops: frozenset[Branch] = frozenset((it, False) for it in self.conditionals if it.is_loop)
         self._folded: ModelProto | None = None
         self._shapes: dict[tuple[tuple[str, Shape], ...], Mapping[str, Shape]] = {}
+        self._is_uninferable = False
 
     @functools.cached_property
     def enclosing(self) -> Mapping[int, tuple[Branch, ...]]:
@@ -158,16 +159,24 @@ class BranchGraph:
         return _trace(self, conditional)
 
     def infer_shapes(self, shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
-        """Return the shapes of values if the inputs have these shapes, as far as they can be inferred."""
+        """Return the shapes of values if the inputs have these shapes, as far as they can be inferred.
+
+        After inference has crashed or exceeded a limit, no shapes are inferred, because each attempt may take minutes.
+        """
         key = tuple(sorted(shapes.items()))
-        if key not in self._shapes:
-            self._shapes[key] = _infer_shapes(self._fold_arguments(), shapes)
-        return self._shapes[key]
+        if key not in self._shapes and not self._is_uninferable:
+            try:
+                self._shapes[key] = _infer_shapes(self._fold_arguments(), shapes)
+            except FailedCallError as error:
+                ignore_error(error)
+                self._is_uninferable = True
+        return self._shapes.get(key, {})
 
     def _fold_arguments(self) -> ModelProto:
         """Return the model with computed constants, such as the padding of a `Pad` node, as initializers.
 
-        Shapes that the model declares are removed, as they may be wrong.
+        Shapes that the model declares are removed, as they may be wrong. Local functions that are not followed are also
+        removed, because inference would follow each call without a limit.
         """
         if self._folded is not None:
             return self._folded
@@ -185,6 +194,7 @@ class BranchGraph:
                 if node.operator[1] in FOLDED_OPERATORS:
                     _fold_node(other, graph, evaluation.constants(node, scope))
         del self._shapes[()]
+        copy.ClearField("functions")
         self._folded = copy
         return copy
 
@@ -370,8 +380,7 @@ def _infer_shapes(proto: ModelProto, shapes: Mapping[str, Shape]) -> Mapping[str
                 dims.dim.add(dim_value=size)
     try:
         inferred = infer_shapes(copy, data_prop=True)
-    except (OnnxError, FailedCallError) as error:  # the shapes are unknown
-        ignore_error(error)
+    except OnnxError:  # an invalid model; its shapes are unknown
         return {}
     found: dict[str, set[Shape]] = {}
     for graph in ModelView(inferred).graphs:

@@ -236,7 +236,15 @@ _AXIS_MOVES: dict[str, Callable[[_SelectionFlow, NodeView, _Selection], _Selecti
 
 
 def _infer_shapes(proto: ModelProto) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each value whose rank is known; unknown sizes are 0."""
+    """Return the shape of each value whose rank is known; unknown sizes are 0.
+
+    Calls to local functions are not followed: they are inlined, or too many.
+    """
+    if proto.functions:
+        copy = ModelProto()
+        copy.CopyFrom(proto)
+        proto = copy
+        proto.ClearField("functions")
     try:
         proto = infer_shapes(proto, data_prop=True)
     except (OnnxError, FailedCallError) as error:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from campaigns.faults.all_faults import FAULTS
+from campaigns.faults.docs_table import TAIL
 from campaigns.faults.invariants import find_violations
 from campaigns.faults.project_under_test import Ground
 from tests.conftest import ROOT
@@ -46,4 +47,5 @@ def test_the_page_names_every_fault() -> None:
     """The page has a row for each fault and no other rows; the measured values in the rows may vary."""
     named = re.findall(r"<!-- ([a-z-]+) -->", PAGE.read_text(encoding="utf-8"))
 
+    assert PAGE.read_text(encoding="utf-8").endswith(f"\n{TAIL}")
     assert list(FAULTS) == named, "run `python -m campaigns.faults --write docs/contributing/faults.md`"
