@@ -98,14 +98,14 @@ class RefusedOperation(msgspec.Struct, frozen=True):
 
 
 class ExternalDataOnRuntime(msgspec.Struct, frozen=True):
-    """An external data file that one runtime does not read because of its location or the spelling of the entries."""
+    """An external data file that one runtime does not read because of its location, its use or its entries."""
 
     model: str
     place: Place
     runtime: str
     location: str  # path as stored in the model
     problem: Literal[
-        "linked-model", "link", "outside", "absolute", "signed", "hexadecimal", "prepacked", "second-location"
+        "linked-model", "link", "outside", "absolute", "signed", "hexadecimal", "prepacked", "second-location", "parsed"
     ]
     tensors: int
     works_since: str = ""

@@ -25,6 +25,7 @@ from onnxgate.evidence.support import (
     WaysOut,
 )
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.parsed_weights import list_parsed_weights
 from onnxgate.model.reading.external_data import (
     DataSpelling,
     classify_layout,
@@ -315,6 +316,12 @@ def _find_refused_external_data(
     spellings: Counter[tuple[str, DataSpelling]] = Counter()
     for name, tensor, location in tensors:
         spellings.update((location, spelling) for spelling in find_spellings(tensor) if name not in unread)
+    parsed = list_parsed_weights(view, model.selected.absolute)
+    places = Counter(location for name, _, location in tensors if name in parsed)
+    for location, tensor_count in sorted(places.items()):
+        for data in supports:
+            if data.engine == ONNXRUNTIME:
+                yield ExternalDataOnRuntime(model.path, model.place, data.name, location, "parsed", tensor_count)
     for (location, spelling), tensor_count in sorted(spellings.items()):
         for data in supports:
             if limits.refuses_spelling(data.planned.runtime.release, spelling, data.engine):
@@ -414,14 +421,14 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         """Yield the inputs and outputs of the model with types that the runtime refuses."""
         opset = self.typed.opsets.get("ai.onnx", 0)
         for value in prediction.refused_interface:
-            since, until = limits.find_interface_type_span(value.type, data.engine)
+            since, until = limits.find_interface_type_span(value.type, data.engine, is_tensor=value.kind == "tensor")
             yield RefusedOperation(
                 rule="type-mismatch",
                 model=self.model.path,
                 place=self.model.place,
                 runtime=data.name,
                 problem=f"{value.kind} `{value.name}` of the model has type `{value.type}`",
-                detail="does not support inputs and outputs of this type",
+                detail=f"does not support {'tensors' if value.kind == 'tensor' else 'inputs and outputs'} of this type",
                 operator="",
                 about=f"{value.kind} {value.name}",
                 nodes=NodeGroup("", ""),

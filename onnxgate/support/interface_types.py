@@ -1,4 +1,4 @@
-"""Types that ONNX Runtime refuses as inputs and outputs of a model, whether a node uses them or not."""
+"""Types that ONNX Runtime refuses as inputs, outputs and tensors of a model, whether a node uses them or not."""
 
 from __future__ import annotations
 
@@ -21,6 +21,19 @@ _LAST_WITHOUT = {
     "float6e3m2": "",
 }
 """Element type -> last release that refuses tensors of it; "" if all do."""
+_LAST_WITHOUT_TENSORS = {
+    "int4": "1.17.3",
+    "uint4": "1.17.3",
+    "float4e2m1": "1.22.1",
+    "float8e8m0": "1.23.2",
+    "int2": "1.23.2",
+    "uint2": "1.23.2",
+}
+"""Element type -> last release that refuses models with an initializer or constant of it.
+
+Source: models with an unused initializer or constant of 11 types, also in a branch, loaded on 13 releases from 1.16.3
+to 1.32.0.
+"""
 _TENSORS_ONLY = ("float4e2m1",)
 """Element types that no release accepts in sequences and optional values."""
 _SMALL = ("int2", "int4", "uint2", "uint4", "float4e2m1")
@@ -36,6 +49,12 @@ _ACCEPTED = re.compile(
 Source: models with an unused input of 114 types (element types, maps, sequences, optional values, sparse tensors),
 loaded on 31 releases from 1.16.0 to 1.32.0.
 """
+
+
+def refuses_tensor_type(release: str, type_name: str) -> bool:
+    """Return whether a release of ONNX Runtime refuses models with an initializer or constant of a type."""
+    last = _LAST_WITHOUT_TENSORS.get(type_name.removeprefix("tensor(").removesuffix(")"))
+    return last is not None and is_release_within(release, "", last)
 
 
 def refuses_interface_type(release: str, type_name: str) -> bool:

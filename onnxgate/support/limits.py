@@ -120,18 +120,29 @@ def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[s
     return releases[-after] if after else "", releases[before - 1] if before else ""
 
 
-def find_interface_type_span(type_name: str, engine: str) -> tuple[str, str]:
+def find_interface_type_span(type_name: str, engine: str, *, is_tensor: bool = False) -> tuple[str, str]:
     """Return the oldest release since which all accept inputs and outputs of a type, and the newest up to which all do.
 
+    With `is_tensor`, it is the type of an initializer or constant.
     A result is "" if there is no such release. Both are "" if all releases accept them.
     """
     table = load_limit_table(engine).releases
-    works = [not refuses_interface_type(type_name, limits, release, engine) for release, limits in table.items()]
+    works = [
+        not refuses_interface_type(type_name, limits, release, engine, is_tensor=is_tensor)
+        for release, limits in table.items()
+    ]
     return find_support_span(list(table), works) if any(works) else ("", "")
 
 
-def refuses_interface_type(type_name: str, limits: Limits, release: str, engine: str) -> bool:
-    """Return whether a release with these limits refuses models with an input or output of a type."""
+def refuses_interface_type(
+    type_name: str, limits: Limits, release: str, engine: str, *, is_tensor: bool = False
+) -> bool:
+    """Return whether a release with these limits refuses models with an input or output of a type.
+
+    With `is_tensor`, it is the type of an initializer or constant. Only ONNX Runtime was measured.
+    """
+    if is_tensor:
+        return engine == "onnxruntime" and interface_types.refuses_tensor_type(release, type_name)
     if engine == "onnxruntime":
         return interface_types.refuses_interface_type(release, type_name)
     return type_name in limits.refused_interface_types

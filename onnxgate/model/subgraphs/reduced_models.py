@@ -70,9 +70,7 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     _empty_sparse_tensors(view)
     for _, tensor in view.tensors:
         if has_data_elsewhere(tensor):
-            _clear_data(tensor)
-            tensor.data_location = _EXTERNAL_LOCATION
-            tensor.external_data.add(key="location", value=_ABSENT_LOCATION)
+            remove_data(tensor)
     # The checker treats "" and "ai.onnx" as different domains; ONNX Runtime 1.16–1.31 treats them as equal.
     # Source: onnx 1.23, checker.cc.
     imports = (imported for holder in (copy, *copy.functions) for imported in holder.opset_import)
@@ -243,6 +241,13 @@ def _inline_small_data(tensor: TensorProto, path: Path) -> None:
     if len(data) == needed:
         _clear_data(tensor)
         tensor.raw_data = data
+
+
+def remove_data(tensor: TensorProto) -> None:
+    """Replace the data of a tensor by an external location that onnx does not read."""
+    _clear_data(tensor)
+    tensor.data_location = _EXTERNAL_LOCATION
+    tensor.external_data.add(key="location", value=_ABSENT_LOCATION)
 
 
 def _clear_data(tensor: TensorProto) -> None:

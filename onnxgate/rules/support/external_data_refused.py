@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from onnxgate.core.advice import Action, Advice, Repair
 from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
@@ -19,8 +19,14 @@ _PHRASES = {
     "hexadecimal": "a length is hexadecimal",
     "prepacked": "with entries for prepacked weights",
     "second-location": "a tensor has two locations",
+    "parsed": "shape inference needs the data",
 }
 _SPELLINGS = ("signed", "hexadecimal", "prepacked", "second-location")
+
+_DETAILS: Mapping[str, str] = {
+    **dict.fromkeys(_SPELLINGS, "does not accept this spelling"),
+    "parsed": "does not read it for shape inference",
+}
 
 COPY_FIX = "copy the model and its data instead of linking them"
 
@@ -28,7 +34,7 @@ COPY_FIX = "copy the model and its data instead of linking them"
 @rule(ExternalDataOnRuntime, "external-data-refused", level=Level.ERROR, since="0.1.0")
 def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     """
-    A runtime refuses to read a model's external data because of its location or its entries.
+    A runtime refuses to read a model's external data because of its location, its use or its entries.
 
     ## Why it matters
     Since version 1.24, ONNX Runtime reads data only from the folder that contains the model. Version 1.24.1 also
@@ -38,6 +44,9 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     The entries of a tensor name its file, offset and length. ONNX Runtime refuses a sign or space before a number since
     version 1.21, hexadecimal lengths before 1.23, entries for prepacked weights before 1.21, and a second file name
     since 1.30.
+
+    ONNX Runtime reads external data after shape inference, so shapes and axes that operators such as Reshape take must
+    be in the model.
 
     ## What to do
     - Run `onnxgate fix MODEL` to move the data into the model, or
@@ -53,9 +62,7 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
         fix=COPY_FIX if subject.problem == "linked-model" else _suggest_move(subject.model),
         on=OnRuntime(
             subject.runtime,
-            "does not accept this spelling"
-            if subject.problem in _SPELLINGS
-            else "does not read data from this location",
+            _DETAILS.get(subject.problem, "does not read data from this location"),
             works_since=subject.works_since,
             works_until=subject.works_until,
         ),

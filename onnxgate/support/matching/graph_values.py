@@ -148,6 +148,10 @@ class GraphValues:
         """Return whether a node of the graph takes a value."""
         return bool(name and self.list_users(name))
 
+    def is_needed(self, name: str) -> bool:
+        """Return whether a node of the graph or of a subgraph takes a value, or the graph returns it."""
+        return self.is_used(name) or self.is_output(name) or name in self.list_captured()
+
     def list_captured(self) -> set[str]:
         """Return the names that nodes in subgraphs use."""
         if self._captured is None:

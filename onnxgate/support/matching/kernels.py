@@ -18,6 +18,7 @@ from onnxgate.core.findings import is_release_within
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.limits import Limits, accepts_ir_version, is_probed_interface_type, refuses_interface_type
+from onnxgate.support.matching.attribute_values import read_attribute_values
 from onnxgate.support.matching.function_bodies import expand_function
 from onnxgate.support.matching.node_checks import find_constrained_type, find_schema_violation
 from onnxgate.support.matching.onnxruntime.float16_casts import (
@@ -51,7 +52,7 @@ from onnxgate.support.matching.operations import (
 from onnxgate.support.matching.probed.node_matching import match_probed_node, match_probed_operation
 from onnxgate.support.matching.probed.openvino_sequences import find_sequence_problems
 from onnxgate.support.matching.probed.tract_unpredictable_models import find_unknown_reason
-from onnxgate.support.matching.type_inference import OVERLOADED
+from onnxgate.support.matching.type_inference import OVERLOADED, UNKNOWN_OVERLOAD
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ class _Matcher:
         if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Constant"):
             return _check_constant(operation, schema, self._on) or _FOLDED
         violation = find_schema_violation(operation, schema)
+        if is_release_within(self._on.release, "", _LAST_WITHOUT_EMPTY_LISTS):
+            violation = violation or _find_empty_list(operation, schema)
         return violation or self._allow_removal(operation, self._match_kernels(operation, operator, schema, depth))
 
     def _allow_removal(self, operation: Operation, match: Match) -> Match:
@@ -224,6 +227,19 @@ class _Matcher:
         body = expand_function(operation, schema, self._on)
         near = select_border_nodes(body, schema, neighbor) if isinstance(body, tuple) else []
         return bool(near) and all(self._is_widened(node, depth + 1) for node in near)
+
+
+_LAST_WITHOUT_EMPTY_LISTS = "1.16.3"
+"""Last release that refuses lists without elements. Source: 7 operators, loaded on 9 releases from 1.16.3 to 1.32.0."""
+
+
+def _find_empty_list(operation: Operation, schema: Schema) -> SupportGap | None:
+    for attribute in operation.attributes:
+        is_list = attribute.kind in ("FLOATS", "INTS", "STRINGS") and attribute.name in schema.attributes
+        if is_list and attribute.data and read_attribute_values(operation)[attribute.name] == ():
+            problem = f"the attribute `{attribute.name}` of `{operation.label}({schema.since})` has no elements"
+            return SupportGap("attribute-unsupported", problem, about=attribute.name)
+    return None
 
 
 _UNUSABLE_KINDS = ("GRAPH", "GRAPHS", "SPARSE_TENSORS", "TENSORS", "TYPE_PROTO", "TYPE_PROTOS")
@@ -345,7 +361,11 @@ def _find_refused_interface(
     prepared: TypedModel, implementation: Implementation | None, limits: Limits
 ) -> tuple[InterfaceValue, ...]:
     release, engine = ("", "") if implementation is None else (implementation.release, implementation.engine)
-    return tuple(it for it in prepared.interface if refuses_interface_type(it.type, limits, release, engine))
+    return tuple(
+        value
+        for value in prepared.interface
+        if refuses_interface_type(value.type, limits, release, engine, is_tensor=value.kind == "tensor")
+    )
 
 
 def _find_unknown_reason(prepared: TypedModel, implementation: Implementation | None) -> str:
@@ -415,8 +435,11 @@ def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implement
 
 def _explain_unread(node: TypedNode, implementation: Implementation) -> str:
     """Return why it is unknown which nodes of a local function the release executes; "" if this is known."""
-    is_known = node.unread == OVERLOADED and is_release_within(implementation.release, _FIRST_WITH_OVERLOADS, "")
-    return "" if is_known else node.unread
+    return "" if node.unread == OVERLOADED and _selects_overloads(implementation) else node.unread
+
+
+def _selects_overloads(implementation: Implementation) -> bool:
+    return is_release_within(implementation.release, _FIRST_WITH_OVERLOADS, "")
 
 
 def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
@@ -429,6 +452,8 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
     if implementation.is_probed:
         return False
     if not node.calls or operation.domain in _CLOSED_DOMAINS:
+        return False
+    if node.unread == UNKNOWN_OVERLOAD and _selects_overloads(implementation):
         return False
     operator = implementation.operator(operation.domain, operation.name)
     version = operation.version or implementation.newest_opsets.get(operation.domain, 0)

@@ -25,7 +25,7 @@ _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalizati
 DESCRIBED = frozenset(
     (
         *(*_RANKED, *COMPUTED, *FUSED, "BatchNormalization", "Clip", "Concat", "Div", "Dropout", "GridSample"),
-        *("Identity", "Mod", "Resize", "SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"),
+        *("Add", "Identity", "Mod", "Mul", "Resize", "Sub", "SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"),
     )
 )
 """Names of the operators that have traits."""
@@ -33,6 +33,8 @@ _SQUEEZE_WITH_AXES_INPUT = 13
 """First opset in which the axes of Squeeze are an input. Older ones are inferred wrongly by old releases."""
 _INTEGERS = (6, 7)
 _ALL_INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
+_NEUTRAL_PLACES: Mapping[str, tuple[int, ...]] = {"Add": (0, 1), "Div": (1,), "Mul": (0, 1), "Sub": (1,)}
+"""Indexes of the inputs that may be neutral, so that ONNX Runtime removes the node."""
 _LOSS_WEIGHTS = 2
 """Index of the weights among the inputs of SoftmaxCrossEntropyLoss."""
 
@@ -75,6 +77,8 @@ class TraitReader:
             late = bool(fault) and self.values.is_in_function
             fixed = name == "Split" and self._is_axis_fixed(node)
             return NodeTraits(constant_fault=fault, has_late_fault=late, has_fixed_axis=fixed)
+        if name in _NEUTRAL_PLACES and self._has_empty_operand(node):
+            return NodeTraits(fusion="no elements")
         if name in ("Div", "Mod"):
             return self._read_division(node) if len(node.inputs) > 1 else NO_TRAITS
         if name in ("Resize", "Upsample"):
@@ -196,6 +200,19 @@ class TraitReader:
         value_type = self.values.type_of(name)
         has_elements = value_type is not None and all(dim.dim_value for dim in value_type.tensor_type.shape.dim)
         return has_elements and self.values.is_fixed(name) and self.values.is_folded(name, 0)
+
+    def _has_empty_operand(self, node: NodeView) -> bool:
+        """Return whether a node combines an input of the model with a constant that has no elements."""
+        values = self.values
+        if values.is_in_function or values.is_inner or len(node.inputs) <= 1:
+            return False
+        for place in _NEUTRAL_PLACES[node.operator[1]]:
+            name, other = node.inputs[place], node.inputs[1 - place]
+            tensor = values.constant(name) if name else None
+            if tensor is not None and 0 in tensor.dims and values.is_stored(name):
+                is_input = values.find_source(other) == "input" and values.producer(other) is None
+                return is_input and values.rank(other) >= len(tensor.dims)
+        return False
 
     def _read_scales(self, node: NodeView) -> tuple[float, ...]:
         """Return the constant scales of Resize or Upsample for all axes; () if they are absent or not constant."""

@@ -33,6 +33,7 @@ Fusion = Literal[
     "FusedMatMul of one",
     "Gemm",
     "QuickGelu",
+    "no elements",
 ]
 """Operator into which the optimizer fuses a node and its neighbors, or tries to."""
 Removal = Literal["", "branch", "clip", "inlined", "expand", "layer", "shape"]
@@ -169,9 +170,9 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
 
 
 class InterfaceValue(msgspec.Struct, frozen=True):
-    """One input or output of a model."""
+    """One input or output of a model, or an initializer or constant of a type that some releases refuse."""
 
-    kind: Literal["input", "output"]
+    kind: Literal["input", "output", "tensor"]
     name: str
     type: str  # as ONNX Runtime spells it; "" if it is unknown
 

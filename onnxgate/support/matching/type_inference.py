@@ -18,7 +18,7 @@ from onnxgate.model.local_functions import explain_unfollowed_calls
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.omitted_data import find_omitted_list, list_companion_tensors, shorten_companions
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
-from onnxgate.model.subgraphs.reduced_models import function_key
+from onnxgate.model.subgraphs.reduced_models import function_key, replace_sparse_weights
 from onnxgate.support.matching.graph_values import GraphValues
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.node_traits import DESCRIBED, TraitReader, find_scalar_squeezes
@@ -54,12 +54,15 @@ _TOO_MANY_CALLS = (
     f"its local functions are called with more than {MAX_FUNCTION_CALLS:,} combinations of types and attributes"
 )
 OVERLOADED = "releases of ONNX Runtime before 1.27.0 ignore the overload of a local function"
-UNKNOWN_OVERLOAD = "it calls an overload of a local function that some releases of ONNX Runtime do not find"
-"""Reasons why it is unknown which local function a node calls, on releases before 1.27.0 and on all releases.
+UNKNOWN_OVERLOAD = f"{OVERLOADED}, and the overload that it calls does not exist"
+"""Reasons why it is unknown which local function a node calls on releases before 1.27.0.
 
+Newer releases find no function in the second case.
 Source: 18 models with overloads, loaded on 9 releases from 1.18.1 to 1.31.1. Those before 1.27.0 take the last function
 of a name, whatever its overload is; the newer ones ignore the overloads that nodes of functions call.
 """
+_FIRST_UNUSUAL_ELEMENT = 21
+"""Element types with smaller numbers are known to all releases. Source: see `refuses_tensor_type`."""
 _MAX_OPERATIONS = 2**16
 """Maximum number of different operations in the cache that all models share."""
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
@@ -72,6 +75,10 @@ _CONSTANT_KINDS = {
 _CONSTANT_ELEMENTS = {"FLOAT": 1, "FLOATS": 1, "INT": 7, "INTS": 7, "STRING": 8, "STRINGS": 8}
 """Element type of a Constant by the kind of its attribute."""
 _TENSOR_TYPE_NAMES = {number: f"tensor({element.name})" for number, element in ELEMENT_TYPES.items()}
+_KNOWN_TYPES = frozenset(
+    name for number, name in _TENSOR_TYPE_NAMES.items() if number < _FIRST_UNUSUAL_ELEMENT and "complex" not in name
+)
+"""Types of tensors that all releases support as constants. Source: `UNREGISTERED_TYPES`."""
 
 
 def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> TypedModel:
@@ -86,7 +93,7 @@ def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> T
             opsets[domain] = max(imported.version, opsets.get(domain, 0))
     nodes = _infer_nodes(model, inferred)
     type_of = nodes[-1].type_of if nodes else get_unknown_type
-    interface = tuple(_describe_interface((inferred or model.proto).graph, nodes, type_of))
+    interface = (*_describe_interface((inferred or model.proto).graph, nodes, type_of), *_list_unusual_tensors(model))
     return TypedModel(model.proto.ir_version, dict(sorted(opsets.items())), nodes, interface)
 
 
@@ -107,6 +114,17 @@ def _describe_interface(
         if value.name in constants:  # the type of the tensor applies, whatever is declared
             value_type = constants[value.name].operation.outputs[0] or ""
         yield InterfaceValue("output", value.name, value_type)
+
+
+def _list_unusual_tensors(model: ModelView) -> Iterator[InterfaceValue]:
+    """Yield the first initializer or constant of each type that some releases do not know."""
+    found: dict[int, str] = {}
+    for name, tensor in model.tensors:
+        if tensor.data_type >= _FIRST_UNUSUAL_ELEMENT:
+            found.setdefault(tensor.data_type, name)
+    for element, name in found.items():
+        if element in _TENSOR_TYPE_NAMES:
+            yield InterfaceValue("tensor", name, _TENSOR_TYPE_NAMES[element])
 
 
 def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
@@ -136,6 +154,8 @@ def _infer_graph_nodes(
     if calls.unread and proto.functions:
         proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
         proto.ClearField("functions")
+    if inferred is None:
+        proto = replace_sparse_weights(proto)
     if inferred is None and (retyped := _find_retyped_outputs(proto.graph)):
         proto = deepcopy(proto)
         for output in (it for it in proto.graph.output if it.name in retyped):
@@ -351,6 +371,9 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         describe = functools.partial(self._describe, scope, traits)
         for index, node in enumerate(graph.nodes):
             operation = describe(node)
+            is_unusual = operation.name == "Constant" and not _KNOWN_TYPES.issuperset(operation.outputs)
+            if is_unusual and not any(values.is_needed(name) for name in node.outputs if name):
+                operation = replace(operation, outputs=(None,))  # runtimes ignore its type
             removal = removed.find(node, operation)
             if is_redundant_cast(operation):
                 neighbors = tuple(
@@ -361,13 +384,15 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 operation = replace(operation, traits=NodeTraits(neighbors=neighbors, has_functions=has_functions))
             overloads = self.overloads.get(node.operator[:2], ()) if self.functions else ()
             is_call = bool(overloads)
-            unread = self._explain_overload(node, overloads) if is_call else ""
+            unread = ""
             inside: tuple[TypedNode, ...] = ()
-            if is_call and unread != UNKNOWN_OVERLOAD:
-                inner = self._called(node, self.functions[node.operator], scope)
+            if is_call:
+                called = self.functions.get((*node.operator[:2], "" if self.within else node.operator[2]))
+                inner = self._called(node, called, scope) if called is not None else ()
+                unread = UNKNOWN_OVERLOAD if called is None else OVERLOADED if len(overloads) > 1 else ""
                 unread = unread if inner is not None else self.calls.unread or _TOO_MANY_CALLS
                 inside = inner or ()
-            elif not is_call:
+            else:
                 branches = removed.list_removed_branches(node) if node.graphs else frozenset()
                 inside = tuple(self._inside(node, typed.node[index], scope, values, branches)) if node.graphs else ()
             if removal or (node.graphs and not is_call and branches):
@@ -387,12 +412,6 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                 values.has_use,
                 values.is_model_output,
             )
-
-    def _explain_overload(self, node: NodeView, overloads: Sequence[OperatorKey]) -> str:
-        """Return why some or all releases may call another function than the one with the overload; "" if none do."""
-        if node.operator not in overloads or (self.within and node.operator[2]):
-            return UNKNOWN_OVERLOAD
-        return OVERLOADED if len(overloads) > 1 else ""
 
     def _describe(self, scope: ValueTypes, traits: TraitReader, node: NodeView) -> Operation:
         """Return the operation of a node, without its neighbors."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx.parser
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import AttributeProto, ModelProto, TensorProto, helper
 
 from onnxgate.model.reading.view import ModelView
 from onnxgate.support import limits, operators
@@ -17,11 +17,11 @@ from onnxgate.support.matching.type_inference import infer_model_types
 STAMPS = '<ir_version: 8, opset_import: ["" : 17]> '
 
 
-def verdict(model: ModelProto) -> str:
-    """Return the predicted verdict of one release."""
-    known = limits.get_limits("1.31.1")
+def verdict(model: ModelProto, release: str = "1.31.1") -> str:
+    """Return the predicted verdict of a release."""
+    known = limits.get_limits(release)
     assert known is not None
-    return predict(infer_model_types(ModelView(model)), operators.get_implementation("1.31.1"), known).verdict
+    return predict(infer_model_types(ModelView(model)), operators.get_implementation(release), known).verdict
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,44 @@ def test_sparse_initializer(element: int, expected: str) -> None:
     assert expected == verdict(model)
 
 
+def test_copy_of_a_sparse_initializer() -> None:
+    """Sparse initializers become dense tensors, also for nodes that use a copy."""
+    model = onnx.parser.parse_model(STAMPS + "g (float[4] x) => (float[4] y) { c = Identity (b) y = Add (x, c) }")
+    sparse = model.graph.sparse_initializer.add(dims=[4])
+    sparse.values.CopyFrom(helper.make_tensor("b", TensorProto.FLOAT, [1], [1]))
+    sparse.indices.CopyFrom(helper.make_tensor("", TensorProto.INT64, [1], [0]))
+
+    assert "loads" == verdict(model)
+
+
 def test_input_that_is_an_output_of_another_type() -> None:
     """The type of the input applies."""
     text = "g (seq(float[2]) s, int64 i) => (float[2] y, float[3] s) { e = SequenceErase (s, i) y = SequenceAt (e, i) }"
 
     assert "loads" == verdict(onnx.parser.parse_model(STAMPS + text))
+
+
+@pytest.mark.parametrize(
+    ("release", "element", "expected"),
+    [
+        ("1.17.3", TensorProto.INT4, "refused"),
+        ("1.18.1", TensorProto.INT4, "loads"),
+        ("1.22.1", TensorProto.FLOAT4E2M1, "refused"),
+        ("1.23.2", TensorProto.FLOAT4E2M1, "loads"),
+        ("1.23.2", TensorProto.FLOAT8E8M0, "refused"),
+        ("1.24.4", TensorProto.FLOAT8E8M0, "loads"),
+        ("1.16.3", TensorProto.COMPLEX64, "loads"),
+    ],
+)
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_unused_tensor_of_an_unknown_type(release: str, element: int, expected: str, is_constant: bool) -> None:
+    """A release refuses tensors of a type that it does not know, and ignores those that it knows but does not use."""
+    model = onnx.parser.parse_model(STAMPS + "g (float[2] x) => (float[2] y) { y = Relu (x) }")
+    tensor = TensorProto(name="w", data_type=element, dims=[2], raw_data=bytes(16))
+    if is_constant:
+        value = AttributeProto(name="value", type=AttributeProto.TENSOR, t=tensor)
+        model.graph.node.add(op_type="Constant", output=["w"], attribute=[value])
+    else:
+        model.graph.initializer.append(tensor)
+
+    assert expected == verdict(model, release)

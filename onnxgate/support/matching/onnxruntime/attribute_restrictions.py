@@ -30,6 +30,7 @@ class ReleaseRestriction(msgspec.Struct, frozen=True):
     since: int = 1  # schema versions of the operators
     until: int = _NEWEST
     domain: str = DEFAULT_DOMAIN
+    is_certain: bool = True  # otherwise, some of the nodes crash these releases, and others load
 
     def concerns(self, operation: Operation, since: int, release: str, values: AttributeValues) -> bool:
         """Return whether a release rejects an operation because of this restriction."""
@@ -169,9 +170,16 @@ def _count_ngrams_wrongly(values: AttributeValues) -> bool:
 
 
 def _has_other_activations(values: AttributeValues, per_direction: int = 0) -> bool:
-    """Return whether the activations are unknown, or too many or too few unless `per_direction` is 0."""
+    """Return whether the activations are unknown, too many or too few.
+
+    An RNN, for which `per_direction` is 0, ignores the second activation if it has one direction.
+    """
     names = values.get("activations")
-    if not isinstance(names, tuple) or not names:
+    if not isinstance(names, tuple):
+        return False
+    if not per_direction and len(names) not in ((2,) if values.get("direction") == "bidirectional" else (1, 2)):
+        return True
+    if not names:
         return False
     expected = per_direction * (2 if values.get("direction") == "bidirectional" else 1)
     if expected:
@@ -214,9 +222,24 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("GRU", "LSTM"),
-        lambda values: number_of(values, "hidden_size", 1) <= 0,
-        "`hidden_size` must be positive",
+        lambda values: not 0 < number_of(values, "hidden_size", 1) < _NEWEST,
+        "`hidden_size` must be positive and less than 2^31",
         attribute="hidden_size",
+    ),
+    ReleaseRestriction(
+        ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"),
+        lambda values: not number_of(values, "epsilon", 0) >= 0,  # also if NaN
+        "`epsilon` must not be negative",
+        attribute="epsilon",
+        domain="com.microsoft",
+    ),
+    ReleaseRestriction(
+        ("DequantizeLinear", "QuantizeLinear"),
+        lambda values: number_of(values, "block_size", 0) < 0,
+        "`block_size` must not be negative",
+        first="1.19.0",
+        attribute="block_size",
+        since=21,
     ),
     require(_RECURRENT, "direction", ("forward", "reverse", "bidirectional")),
     ReleaseRestriction(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from msgspec import structs
+
 from onnxgate.support.matching.attribute_values import AttributeValues, LongList, number_of
 from onnxgate.support.matching.onnxruntime.attribute_restrictions import (
     ML_DOMAIN,
@@ -85,6 +87,36 @@ def _lacks(values: AttributeValues, name: str) -> bool:
     return name not in values
 
 
+def _has_other_scales(values: AttributeValues) -> bool:
+    """Return whether a Scaler has no scales, or another number of offsets."""
+    scales, offsets = _count(values, "scale"), _count(values, "offset")
+    return scales == 0 or (scales != offsets and _UNKNOWN not in (scales, offsets))
+
+
+def _lacks_supports(values: AttributeValues) -> bool:
+    """Return whether an SVMRegressor has not the coefficients and vectors for its number of supports."""
+    supports = int(number_of(values, "n_supports", 0))
+    coefficients, vectors = _count(values, "coefficients"), _count(values, "support_vectors")
+    if supports <= 0 or _UNKNOWN in (coefficients, vectors):
+        return False
+    return coefficients < supports or vectors == 0 or vectors % supports != 0
+
+
+def _labels_other_classes(values: AttributeValues) -> bool:
+    """Return whether a LinearClassifier has not the labels for the number of its intercepts."""
+    classes = _count(values, "intercepts")
+    labels = _count(values, "classlabels_ints") or _count(values, "classlabels_strings")
+    if _UNKNOWN in (classes, labels) or not classes:
+        return False
+    return labels not in (0, 2) if classes == 1 else labels < classes
+
+
+def _differ_anywhere(values: AttributeValues) -> bool:
+    has_weights = _count(values, "class_weights") > 0 and _differ(values, "class", ("ids", "weights"))
+    lists = (("nodes", (*_NODE_LISTS, "values")), ("class", _LEAF_LISTS))
+    return has_weights or any(_differ(values, prefix, suffixes) for prefix, suffixes in lists)
+
+
 _COMPARED = (
     ("TreeEnsembleRegressor", "target", "", ""),
     ("TreeEnsembleClassifier", "class", "", "1.20.1"),
@@ -92,6 +124,39 @@ _COMPARED = (
 )
 """Operators that compare the lengths of their lists, with the prefix of those of leaves, and the releases that do."""
 MODEL_RESTRICTIONS = (
+    structs.replace(
+        _restrict(
+            "TreeEnsembleClassifier",
+            _differ_anywhere,
+            "its lists have different lengths",
+            "nodes_treeids",
+            "1.21.0",
+            "1.24.4",
+        ),
+        is_certain=False,
+    ),
+    _restrict("Scaler", _has_other_scales, "`scale` and `offset` must have the same length", "scale"),
+    _restrict(
+        "SVMRegressor",
+        lambda values: _count(values, "rho") == 0,
+        "`rho` is required",
+        "rho",
+        "1.26.0",
+    ),
+    _restrict(
+        "SVMRegressor",
+        _lacks_supports,
+        "`coefficients` and `support_vectors` must have values for each of `n_supports`",
+        "n_supports",
+        "1.26.0",
+    ),
+    _restrict(
+        "LinearClassifier",
+        _labels_other_classes,
+        "each class must have a label",
+        "classlabels_ints",
+        "1.28.0",
+    ),
     *(
         _restrict(
             operator,
@@ -178,6 +243,8 @@ MODEL_RESTRICTIONS = (
             ("SVMClassifier", "rho"),
             ("SVMRegressor", "coefficients"),
             ("SVMRegressor", "rho"),
+            ("SVMClassifier", "kernel_params"),
+            ("SVMRegressor", "kernel_params"),
             ("LinearRegressor", "coefficients"),
         )
     ),
@@ -222,5 +289,6 @@ MODEL_RESTRICTIONS = (
 """Attribute values that kernels of classical models reject.
 
 Source: 158 models of these operators with lists that are too short, too long, absent or wrong, loaded on 31 releases
-from 1.16.0 to 1.32.0. 1.21.0 to 1.24.4 crash on some of those of TreeEnsembleClassifier, and load others.
+from 1.16.0 to 1.32.0; 60 of Scaler, LinearClassifier and SVMRegressor, loaded on 9 to 13 releases. 1.21.0 to 1.24.4
+crash on some of those of TreeEnsembleClassifier, and load others.
 """

@@ -10,14 +10,24 @@ import onnx.parser
 import pytest
 
 from onnxgate.model.reading.view import ModelView
+from onnxgate.support.limits import get_limits
+from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.onnxruntime.kernel_restrictions import find_restriction
 from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.operators import get_implementation
 from tests.support.matching.test_kernels import prediction
 
 
 def verdict(opset: int, body: str, release: str) -> str:
     """Return the predicted verdict for a graph of one opset."""
     return prediction(f'<ir_version: 8, opset_import: ["" : {opset}]> g {body}', release).verdict
+
+
+def predict_model(model: onnx.ModelProto, release: str) -> str:
+    """Return the predicted verdict for a model."""
+    known = get_limits(release)
+    assert known is not None
+    return predict(infer_model_types(ModelView(model)), get_implementation(release), known).verdict
 
 
 def attributes(operator: str, values: str) -> str:
@@ -658,3 +668,71 @@ def test_fourth_output_of_attention(value_type: str, options: str, expected: lis
     releases = ("1.27.0", "1.31.1" if value_type == "float" else "1.28.0", "1.32.0")
 
     assert expected == [prediction(text, release).verdict for release in releases]
+
+
+@pytest.mark.parametrize(
+    ("opset", "operator", "values", "expected"),
+    [
+        (13, "GRU", "hidden_size = 2147483647", ["loads", "loads", "loads"]),
+        (13, "GRU", "hidden_size = 2147483648", ["refused", "refused", "refused"]),
+        (13, "RNN", 'hidden_size = 1, activations = ["Tanh", "Tanh"]', ["loads", "loads", "loads"]),
+        (13, "RNN", 'hidden_size = 1, activations = ["Tanh", "Tanh", "Tanh"]', ["refused", "refused", "refused"]),
+        (13, "RNN", "hidden_size = 1, activation_alpha: floats = []", ["refused", "loads", "loads"]),
+        (13, "RNN", "hidden_size = 1, activations: strings = []", ["refused", "refused", "refused"]),
+    ],
+)
+def test_sizes_and_lists(opset: int, operator: str, values: str, expected: list[str]) -> None:
+    """Sizes are 32-bit numbers. Releases before 1.17 refuse empty lists, newer ones only empty activations."""
+    graph = attributes(operator, values)
+
+    assert expected == [verdict(opset, graph, release) for release in ("1.16.3", "1.17.3", "1.32.0")]
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(math.inf, ["loads", "refused"]), (math.nan, ["refused", "refused"])])
+def test_infinite_scales(scale: float, expected: list[str]) -> None:
+    """Scales must be finite since 1.28.0."""
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float y) { y = Resize (x, , s) }'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.helper.make_tensor("s", onnx.TensorProto.FLOAT, [1], [scale]))
+
+    assert expected == [predict_model(model, release) for release in ("1.27.0", "1.28.0")]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = Add (x, w)", ["refused", "loads"]),
+        ("y = Mul (w, x)", ["refused", "loads"]),
+        ("y = Sub (w, x)", ["loads", "loads"]),
+        ("a = Relu (x) b = Add (a, w) y = Relu (b)", ["loads", "loads"]),
+    ],
+)
+def test_constant_without_elements(body: str, expected: list[str]) -> None:
+    """Releases before 1.27.0 fail to remove a node that combines it with an input of the model."""
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[M] y) {{ {body} }}'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [0], []))
+
+    assert expected == [predict_model(model, release) for release in ("1.26.0", "1.27.0")]
+
+
+def test_epsilon() -> None:
+    """Contributed normalizations refuse a negative epsilon, and NaN."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[N, 2, 4] x, float[4] s) => (float y)
+        { y = com.microsoft.SkipLayerNormalization <epsilon = 0.0> (x, x, s) }"""
+    model = onnx.parser.parse_model(text)
+    verdicts = []
+    for epsilon in (0.0, -1.0, math.nan):
+        model.graph.node[0].attribute[0].f = epsilon
+        verdicts.append(predict_model(model, "1.31.1"))
+
+    assert ["loads", "refused", "refused"] == verdicts
+
+
+@pytest.mark.parametrize(("release", "expected"), [("1.18.1", "loads"), ("1.19.2", "refused"), ("1.32.0", "refused")])
+def test_block_size(release: str, expected: str) -> None:
+    """Releases since 1.19 refuse negative block sizes."""
+    text = "(int8[4] x, float s) => (float y) { y = DequantizeLinear <block_size = -1> (x, s) }"
+
+    assert expected == verdict(21, text, release)

@@ -31,7 +31,8 @@ REGRESSOR: dict[str, object] = {
 
 def verdict(operator: str, attributes: dict[str, object], release: str) -> str:
     """Return the predicted verdict for a model with one node of `ai.onnx.ml`."""
-    node = helper.make_node(operator, ["x"], ["y"], domain="ai.onnx.ml", **attributes)
+    outputs = ["y", "scores"] if operator.endswith("Classifier") else ["y"]
+    node = helper.make_node(operator, ["x"], outputs, domain="ai.onnx.ml", **attributes)
     values = [onnx.ValueInfoProto(name="y")]
     graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", 1, ["N", 2])], values)
     opsets = [helper.make_opsetid("", 15), helper.make_opsetid("ai.onnx.ml", 3)]
@@ -156,3 +157,62 @@ def test_experimental_operators() -> None:
     text = f'<ir_version: 8, opset_import: ["" : 9]> g (float[1, 1, 4, 4] x) => (float y) {node}'
 
     assert prediction(text, "1.31.1").verdict == "loads"
+
+
+SUPPORTS: dict[str, object] = {
+    "kernel_params": [0.5, 0.0, 0.0],
+    "n_supports": 2,
+    "coefficients": [1.0, 1.0],
+    "support_vectors": [1.0, 1.0],
+    "rho": [0.0],
+}
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "expected"),
+    [
+        ("Scaler", {"scale": [1.0, 1.0], "offset": [0.5, 0.5]}, ["loads", "loads", "loads"]),
+        ("Scaler", {"scale": [1.0], "offset": [0.5, 0.5]}, ["refused", "refused", "refused"]),
+        ("Scaler", {"scale": [1.0]}, ["refused", "refused", "refused"]),
+        ("Scaler", {}, ["refused", "refused", "refused"]),
+        ("SVMRegressor", SUPPORTS, ["loads", "loads", "loads"]),
+        ("SVMRegressor", SUPPORTS | {"coefficients": [1.0]}, ["loads", "refused", "refused"]),
+        ("SVMRegressor", SUPPORTS | {"support_vectors": [1.0]}, ["loads", "refused", "refused"]),
+    ],
+)
+def test_lists_that_fit(operator: str, attributes: dict[str, object], expected: list[str]) -> None:
+    """Lists must have the same length, or values for each support vector."""
+    assert expected == [verdict(operator, attributes, release) for release in ("1.25.1", "1.26.0", "1.32.0")]
+
+
+@pytest.mark.parametrize(
+    ("intercepts", "labels", "expected"),
+    [
+        ([0.0], None, "loads"),
+        ([0.0], [1, 2], "loads"),
+        ([0.0], [1], "refused"),
+        ([0.0], [1, 2, 3], "refused"),
+        ([0.0, 0.0], None, "refused"),
+        ([0.0, 0.0], [1], "refused"),
+        ([0.0, 0.0], [1, 2, 3], "loads"),
+    ],
+)
+def test_labels_of_classes(intercepts: list[float], labels: list[int] | None, expected: str) -> None:
+    """Since 1.28.0, each class of a LinearClassifier must have a label, and two classes may share an intercept."""
+    found: dict[str, object] = {"intercepts": intercepts, "coefficients": [1.0] * 2 * len(intercepts)}
+    found |= {"classlabels_ints": labels} if labels else {}
+    releases = ("1.27.0", "1.28.0")
+
+    assert ["loads", expected] == [verdict("LinearClassifier", found, release) for release in releases]
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [("1.20.1", "refused"), ("1.21.1", "unknown"), ("1.24.4", "unknown"), ("1.25.0", "refused")],
+)
+def test_classes_of_trees(release: str, expected: str) -> None:
+    """Releases that do not compare the lists of a TreeEnsembleClassifier may crash."""
+    classes = {name.replace("target", "class"): it for name, it in REGRESSOR.items() if name != "n_targets"}
+    attributes = classes | {"class_ids": [0, 1, 0], "classlabels_int64s": [0, 1]}
+
+    assert expected == verdict("TreeEnsembleClassifier", attributes, release)
