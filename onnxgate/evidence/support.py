@@ -8,6 +8,7 @@ import msgspec
 
 from onnxgate.core.findings import Place
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.external_data import DataLayout, DataSpelling
 from onnxgate.support.matching.operations import Suggestion, SupportGapRule
 
 OPSET_RULES = ("opset-too-new", "opset-experimental")
@@ -97,6 +98,10 @@ class RefusedOperation(msgspec.Struct, frozen=True):
     is_castable: bool = False  # the runtimes can cast between float and the type of the model's input or output
 
 
+DataProblem = DataLayout | DataSpelling | Literal["parsed"]
+"""Why a runtime does not read external data; "parsed" means that shape inference needs the data."""
+
+
 class ExternalDataOnRuntime(msgspec.Struct, frozen=True):
     """An external data file that one runtime does not read because of its location, its use or its entries."""
 
@@ -104,10 +109,8 @@ class ExternalDataOnRuntime(msgspec.Struct, frozen=True):
     place: Place
     runtime: str
     location: str  # path as stored in the model
-    problem: Literal[
-        "linked-model", "link", "outside", "absolute", "signed", "hexadecimal", "prepacked", "second-location", "parsed"
-    ]
-    tensors: int
+    problem: DataProblem
+    tensors: tuple[str, ...]  # tensors of the file that the runtime reads, in the order of the model
     works_since: str = ""
     works_until: str = ""
 

@@ -6,7 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from onnxgate.core.findings import Place, is_release_within, version_sort_key
 from onnxgate.evidence.support import (
     ALL_REQUIRED,
+    DataProblem,
     ExperimentalOperation,
     ExternalDataOnRuntime,
     ModelOnRuntime,
@@ -27,9 +28,10 @@ from onnxgate.evidence.support import (
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.parsed_weights import list_parsed_weights
 from onnxgate.model.reading.external_data import (
-    DataSpelling,
+    DataLayout,
     classify_layout,
     find_spellings,
+    is_spelling,
     read_external_entries,
 )
 from onnxgate.model.reading.view import ModelView
@@ -80,6 +82,9 @@ UNCERTAIN_SHAPE = "a declared shape differs from the inferred shape, so that ONN
 Source: 88 models of the backend tests with a wrong shape, loaded on 1.20.1, 1.22.0, 1.24.3 and 1.30.0: it refuses all;
 ONNX Runtime 1.30.0 loads 65 of them.
 """
+REPEATED_ENTRIES = (
+    "a tensor has two locations, offsets or lengths in its external data, of which the runtime uses the first"
+)
 _WRONG_CONSTANTS = frozenset({"constants", "divisor"})
 """What problems of nodes with wrong constants are about (`SupportGap.about`)."""
 MISSING_PREDICTIONS = {"schemas": "kernel support is not predicted", "versions": "operator support is not predicted"}
@@ -229,7 +234,7 @@ def collect_model_evidence(
         supports,
         required,
         for_all_runtimes=len(supports) == len(runtimes),
-        has_wrong_shape=is_shape_contradiction(content.fault),
+        doubts=_find_doubts(content.view, has_wrong_shape=is_shape_contradiction(content.fault)),
     )
     subjects, predictions = operator_predictions.collect()
     experimental = {data.name: operator_predictions.find_experimental(data) for data in supports}
@@ -297,38 +302,44 @@ def _compare_limits(
 def _find_refused_external_data(
     model: LocatedModel, view: ModelView, supports: Sequence[RuntimeSupportData]
 ) -> Iterator[ExternalDataOnRuntime]:
-    """Yield each external data file together with each runtime that refuses its path or the spelling of its entries."""
-    unread = list_unread_weights(view)
-    tensors = [(name, tensor, read_external_entries(tensor).get("location", "")) for name, tensor in view.external]
-    uses = Counter((location, name in unread) for name, _, location in tensors)
-    for (location, is_unread), tensor_count in uses.items():
-        layout = classify_layout(model.selected.absolute, location) if location else "inside"
-        if layout == "inside":
-            continue
+    """Yield each external data file together with each runtime that refuses its path, use or spelling."""
+    unread, parsed = list_unread_weights(view), list_parsed_weights(view, model.selected.absolute)
+    layouts: dict[str, DataLayout] = {"": "inside"}
+    groups: dict[tuple[str, DataProblem], list[str]] = {}
+    for name, tensor in view.external:
+        location = read_external_entries(tensor).get("location", "")
+        if location not in layouts:
+            layouts[location] = classify_layout(model.selected.absolute, location)
+        used: tuple[DataProblem, ...] = ("parsed",) if name in parsed else ()
+        for problem in (layouts[location], *used, *find_spellings(tensor)):
+            groups.setdefault((location, problem), []).append(name)
+    for (location, problem), names in sorted(groups.items()):
         for data in supports:
-            if supports_layout(data.limits, layout) is False and not (
-                is_unread and data.engine.startswith("onnxruntime")
-            ):
-                since, until = find_layout_span(layout, data.engine)
-                yield ExternalDataOnRuntime(
-                    model.path, model.place, data.name, location, layout, tensor_count, since, until
-                )
-    spellings: Counter[tuple[str, DataSpelling]] = Counter()
-    for name, tensor, location in tensors:
-        spellings.update((location, spelling) for spelling in find_spellings(tensor) if name not in unread)
-    parsed = list_parsed_weights(view, model.selected.absolute)
-    places = Counter(location for name, _, location in tensors if name in parsed)
-    for location, tensor_count in sorted(places.items()):
-        for data in supports:
-            if data.engine == ONNXRUNTIME:
-                yield ExternalDataOnRuntime(model.path, model.place, data.name, location, "parsed", tensor_count)
-    for (location, spelling), tensor_count in sorted(spellings.items()):
-        for data in supports:
-            if limits.refuses_spelling(data.planned.runtime.release, spelling, data.engine):
-                since, until = limits.find_spelling_span(spelling)
-                yield ExternalDataOnRuntime(
-                    model.path, model.place, data.name, location, spelling, tensor_count, since, until
-                )
+            is_lazy = data.engine.startswith("onnxruntime")
+            read = tuple(name for name in names if not (is_lazy and name in unread))
+            if read and (span := _find_refused_span(problem, data)) is not None:
+                yield ExternalDataOnRuntime(model.path, model.place, data.name, location, problem, read, *span)
+
+
+def _find_refused_span(problem: DataProblem, data: RuntimeSupportData) -> tuple[str, str] | None:
+    """Return the first and last release that reads data with this problem; None if the runtime itself reads it."""
+    if problem == "parsed":
+        return ("", "") if data.engine == ONNXRUNTIME else None
+    if is_spelling(problem):
+        refuses = limits.refuses_spelling(data.planned.runtime.release, problem, data.engine)
+        return limits.find_spelling_span(problem, data.engine) if refuses else None
+    layout = cast("DataLayout", problem)
+    return find_layout_span(layout, data.engine) if supports_layout(data.limits, layout) is False else None
+
+
+def _find_doubts(view: ModelView, *, has_wrong_shape: bool) -> dict[str, str]:
+    """Return why an engine may refuse the model as a whole, by engine."""
+    doubts = {WEB_ENGINE: UNCERTAIN_SHAPE} if has_wrong_shape else {}
+    for spelling in {it for _, tensor in view.external for it in find_spellings(tensor)}:
+        for engine in limits.list_table_engines():
+            if limits.reads_differently(spelling, engine):
+                doubts[engine] = REPEATED_ENTRIES
+    return doubts
 
 
 @functools.lru_cache(maxsize=64)
@@ -345,7 +356,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
     supports: Sequence[RuntimeSupportData]
     required: str  # subject and verb of a sentence about the required runtimes
     for_all_runtimes: bool  # `supports` has every runtime that the model requires
-    has_wrong_shape: bool = False  # a declared shape contradicts the inferred one
+    doubts: Mapping[str, str] = msgspec.field(default_factory=dict)  # see `_find_doubts`
     _ways: dict[tuple[object, ...], WaysOut] = msgspec.field(default_factory=dict)
     _parents: dict[NodeKey, str] | None = None
 
@@ -359,8 +370,8 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         wrong, predictions = _find_wrong_constants(complete), {}
         for data, own in zip(self.supports, complete, strict=True):
             prediction = restrict_to_known(own, data)
-            if self.has_wrong_shape and data.engine == WEB_ENGINE and prediction.verdict == "loads":
-                prediction = replace(prediction, unknown_reason=UNCERTAIN_SHAPE)
+            if data.engine in self.doubts and prediction.verdict == "loads":
+                prediction = replace(prediction, unknown_reason=self.doubts[data.engine])
             subjects += self._find_refused(data, prediction, wrong)
             subjects += self._find_refused_interface(data, prediction)
             subjects += self._find_unknown(data.name, prediction)

@@ -7,7 +7,7 @@ package.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,15 +20,29 @@ from onnxgate.support import interface_types
 DATA_FOLDER = Path(__file__).resolve().parent / "data"
 LIMITS_SUFFIX = "-limits.json"
 
-_SPELLING_SPANS: dict[DataSpelling, tuple[str, str]] = {
+_Span = tuple[str, str]
+_NEVER: _Span = ("never", "")
+_ONNXRUNTIME_SPELLINGS: Mapping[DataSpelling, _Span] = {
     "signed": ("", "1.20.1"),
+    "spaced": ("", "1.20.1"),
     "hexadecimal": ("1.23.0", ""),
     "prepacked": ("1.21.0", ""),
+    "unknown-entry": _NEVER,
     "second-location": ("", "1.29.0"),
 }
-"""First and last release of ONNX Runtime that accepts a spelling of external data; "" if there is none.
+_SPELLING_SPANS: Mapping[str, Mapping[DataSpelling, _Span]] = {
+    "onnxruntime": _ONNXRUNTIME_SPELLINGS,
+    "onnxruntime-web": {**_ONNXRUNTIME_SPELLINGS, "null": _NEVER},
+    "openvino": {"hexadecimal": _NEVER},
+    "tract": {"negative-zero": _NEVER, "spaced": _NEVER, "hexadecimal": _NEVER, "null": _NEVER},
+}
+"""First and last release of an engine that accepts a spelling of external data; all accept the others.
 
-Source: 361 models loaded with each of 20 releases from 1.16.3 to 1.32.0, among them those before and after each bound.
+Source: 361 models loaded with each of 20 releases of ONNX Runtime from 1.16.3 to 1.32.0, among them those before and
+after each bound; 105 models loaded with each release of the other engines in `data/`.
+"""
+_UNCLEAR_SPELLINGS: Mapping[str, tuple[DataSpelling, ...]] = {"tract": ("second-location", "second-number")}
+"""Spellings with which an engine reads other data. Source: tract uses the first entry of a name, the others the last.
 """
 
 
@@ -181,11 +195,18 @@ def find_layout_span(layout: DataLayout, engine: str = "onnxruntime") -> tuple[s
     return find_support_span(list(measured), list(measured.values()))
 
 
-def find_spelling_span(spelling: DataSpelling) -> tuple[str, str]:
-    """Return the oldest release of ONNX Runtime that accepts a spelling, and the newest; "" if there is none."""
-    return _SPELLING_SPANS[spelling]
+def find_spelling_span(spelling: DataSpelling, engine: str) -> tuple[str, str]:
+    """Return the oldest release of an engine that accepts a spelling, and the newest; "" if there is none."""
+    span = _SPELLING_SPANS.get(engine, {}).get(spelling, ("", ""))
+    return ("", "") if span is _NEVER else span
 
 
 def refuses_spelling(release: str, spelling: DataSpelling, engine: str) -> bool:
-    """Return whether a release refuses external data with a spelling. Only ONNX Runtime was measured."""
-    return engine == "onnxruntime" and not is_release_within(release, *_SPELLING_SPANS[spelling])
+    """Return whether a release refuses external data with a spelling."""
+    span = _SPELLING_SPANS.get(engine, {}).get(spelling, ("", ""))
+    return span is _NEVER or not is_release_within(release, *span)
+
+
+def reads_differently(spelling: DataSpelling, engine: str) -> bool:
+    """Return whether an engine may read other data with this spelling, so that no prediction is possible."""
+    return spelling in _UNCLEAR_SPELLINGS.get(engine, ())

@@ -234,7 +234,7 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
 
 
 def test_external_data_locations(tmp_path: Path) -> None:
-    """Each runtime that cannot read external data in its place is reported, with the number of tensors."""
+    """Each runtime that cannot read external data in its place is reported, with the tensors."""
     text = """g (float[2] x) => (float[2] y)
         <float[2] w = ["location": "../w.bin", "offset": "0", "length": "8"]> { y = Add (x, w) }"""
     (tmp_path / "w.bin").write_bytes(bytes(8))
@@ -242,7 +242,7 @@ def test_external_data_locations(tmp_path: Path) -> None:
     actual = select_subjects(gather(tmp_path / "models", planned("1.23.2"), planned("1.24.1")), ExternalDataOnRuntime)
 
     assert actual == [
-        ExternalDataOnRuntime("m.onnx", PLACE, "onnxruntime 1.24.1", "../w.bin", "outside", 1, "", "1.23.2")
+        ExternalDataOnRuntime("m.onnx", PLACE, "onnxruntime 1.24.1", "../w.bin", "outside", ("w",), "", "1.23.2")
     ]
 
 

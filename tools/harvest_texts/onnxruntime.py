@@ -144,6 +144,9 @@ def external() -> Iterator[Made]:
     yield "external-offset", "external-data-short", m.external("ok.bin", offset=4096), {"data": {"ok.bin": 8}}
     yield "external-length", "external-data-size-wrong", m.external("ok16.bin", 16), {"data": {"ok16.bin": 16}}
     yield "external-no-location", "external-data-unnamed", m.external(None), {}
+    yield "external-number", "external-data-spelling", m.external(offset="many"), {}
+    yield "external-key", "external-data-spelling", m.external(offset=0, basepath="."), {}
+    yield "external-twice", "external-data-spelling", m.external_twice("ok.bin"), {"data": {"ok.bin": 8}}
     yield "external-absolute", "external-data-absolute", m.external("/nowhere/ok.bin"), {}
     yield (
         "external-outside",

@@ -73,13 +73,22 @@ def single(
     return model([made], inputs, [value("y", out, shape)], ir=ir, opsets=opsets)
 
 
-def external(location: str | None = "nope.bin", length: int | None = 8, offset: int | None = None) -> ModelProto:
-    """Return a model with two floats as external data."""
+def external(
+    location: str | None = "nope.bin", length: int | None = 8, offset: int | str | None = None, **more: str
+) -> ModelProto:
+    """Return a model with two floats as external data, and with `more` entries about it."""
     tensor = TensorProto(name="w", data_type=FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
-    for key, said in (("location", location), ("length", length), ("offset", offset)):
+    for key, said in (("location", location), ("length", length), ("offset", offset), *more.items()):
         if said is not None:
             tensor.external_data.append(StringStringEntryProto(key=key, value=str(said)))
     return model([node("Add", "x w", "y", "add0")], weights=[tensor])
+
+
+def external_twice(location: str) -> ModelProto:
+    """Return a model with two floats as external data, whose location is written twice."""
+    made = external(location)
+    made.graph.initializer[0].external_data.add(key="location", value=location)
+    return made
 
 
 def raw_of_wrong_size() -> ModelProto:

@@ -88,8 +88,22 @@ ENTRIES = (
         family="ext_range",
     ),
     Entry(
+        name="external-data-spelling",
+        patterns=(
+            r'ParseStringWithClassicLocale Failed to parse value: "',
+            r"(?:FAIL : |Deserialize tensor [^\n]{0,300}? failed\.)parsing [^\n]{1,80} failed",
+            r"model format error!(?: TensorProto external data has duplicate 'location' entries)?\s*(?:\Z|\n)",
+        ),
+        means="the external data of a tensor has entries that this release does not accept",
+        why="an offset or length has a sign, a space or another base, an entry is unknown or empty, or there are two"
+        " locations",
+        fix="move the data into the model with `onnxgate fix`, or export the model again",
+        rules=("external-data-refused", "external-data-corrupt"),
+        family="ext_policy",
+    ),
+    Entry(
         name="external-data-unnamed",
-        patterns=r"model format error! Missing 'location'",
+        patterns=(r"model format error! Missing 'location'", r"External data location cannot be empty"),
         means="a tensor has external data but no `location`",
         fix="save the model and its data again",
         rules=("invalid-model", "external-data-corrupt"),

@@ -8,7 +8,7 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeGuard, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -57,20 +57,24 @@ If the model file itself is a link, ONNX Runtime still follows links to data fil
 
 
 DataSpelling = Literal[
-    "signed",  # an offset or length with a sign or a space before it
+    "signed",  # an offset or length with a plus sign, or the length -0
+    "negative-zero",  # the offset or length -0
+    "spaced",  # an offset or length after a space
     "hexadecimal",  # a hexadecimal length
     "prepacked",  # entries that describe prepacked weights
+    "unknown-entry",  # an entry with an unknown key, or an empty checksum
     "second-location",
+    "second-number",  # a second offset or length
+    "null",  # a location with a null character
 ]
-"""Spellings of external data entries that only some releases of ONNX Runtime accept."""
+"""Spellings of external data entries that only some runtimes accept."""
+_SPELLINGS = frozenset(get_args(DataSpelling))
 
 _KNOWN_KEYS = frozenset({"location", "offset", "length", "checksum"})
 _PREPACKED_PREFIX = "prepacked"
-"""Keys of external data that runtimes accept. Source: ONNX Runtime 1.16.3–1.32.0 refuses all others."""
-_DECIMAL = re.compile(r"[ \t-\r]*(?:\+|-(?=0+\Z))?([0-9]+)")
+_DECIMAL = re.compile(r"([ \t-\r]*)(\+|-(?=0+\Z))?([0-9]+)")
 _HEXADECIMAL = re.compile(r"0[xX]([0-9a-fA-F]+)")
-_PLAIN = {"offset": re.compile(r"-?0+|[0-9]+"), "length": re.compile(r"[0-9]+")}
-"""Spellings of numbers, the plain ones of which all releases accept.
+"""Spellings of offsets and lengths that some runtimes accept.
 
 Source: spellings of 48 offsets and 41 lengths, loaded with 20 releases of ONNX Runtime from 1.16.3 to 1.32.0.
 """
@@ -115,21 +119,47 @@ def read_external_entries(tensor: TensorProto) -> dict[str, str]:
 
 
 def find_spellings(tensor: TensorProto) -> set[DataSpelling]:
-    """Return the spellings in a tensor's valid external data entries that some releases refuse."""
+    """Return the spellings in a tensor's valid external data entries that some runtimes refuse."""
     found: set[DataSpelling] = set()
-    has_location = False
+    keys: set[str] = set()
     for entry in tensor.external_data:
-        if entry.key in _PLAIN:
-            if _HEXADECIMAL.fullmatch(entry.value):
-                found.add("hexadecimal")
-            elif not _PLAIN[entry.key].fullmatch(entry.value):
-                found.add("signed")
-        elif entry.key == "location":
-            if has_location:
+        key, value = entry.key, entry.value
+        if key in ("offset", "length"):
+            found |= _classify_number(key, value)
+            if key in keys:
+                found.add("second-number")
+        elif key == "location":
+            if "\0" in value:
+                found.add("null")
+            if key in keys:
                 found.add("second-location")
-            has_location = True
-        elif entry.key.startswith(_PREPACKED_PREFIX):
+        elif key.startswith(_PREPACKED_PREFIX):
             found.add("prepacked")
+        elif not value or key not in _KNOWN_KEYS:
+            found.add("unknown-entry")
+        keys.add(key)
+    return found
+
+
+def is_spelling(problem: str) -> TypeGuard[DataSpelling]:
+    """Return whether a problem is a spelling of external data entries."""
+    return problem in _SPELLINGS
+
+
+def _classify_number(key: str, text: str) -> set[DataSpelling]:
+    if _HEXADECIMAL.fullmatch(text):
+        return {"hexadecimal"}
+    match = _DECIMAL.fullmatch(text)
+    found: set[DataSpelling] = set()
+    if match is None:
+        return found
+    space, sign, _ = match.groups()
+    if space:
+        found.add("spaced")
+    if sign == "-":
+        found.add("negative-zero")
+    if sign == "+" or (sign and key == "length"):
+        found.add("signed")
     return found
 
 
@@ -184,7 +214,7 @@ def _parse_byte_count(key: str, text: str) -> int:
         base, match = 16, _HEXADECIMAL.fullmatch(text)
     if match is None:
         raise ValueError(f"has the invalid {key} `{shorten_text(text)}`")
-    digits = match[1].lstrip("0") or "0"
+    digits = match[match.lastindex or 0].lstrip("0") or "0"
     return min(int(digits, base), MAX_OFFSET) if len(digits) <= _MAX_DIGITS else MAX_OFFSET
 
 
@@ -275,19 +305,14 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
 
 
 def _describe_wrong_entry(tensor: TensorProto) -> str:
-    """Return why all releases of ONNX Runtime refuse an entry; "" if some do not.
+    """Return why all runtimes refuse an entry; "" if some do not.
 
-    Each entry must be valid, even an offset or length that a later entry replaces. Source: ONNX Runtime 1.16.3–1.32.0
-    refuses unknown keys and empty values, but 1.21.0–1.32.0 accepts empty values of prepacked entries.
+    Each entry must be valid, even an offset or length that a later entry replaces. Source: ONNX Runtime 1.16.3–1.32.0.
     """
     for entry in tensor.external_data:
-        if entry.key.startswith(_PREPACKED_PREFIX):
-            continue
-        if entry.key not in _KNOWN_KEYS:
-            return f"has the unknown entry `{shorten_text(entry.key)}`"
-        if not entry.value:
+        if entry.key in ("location", "offset", "length") and not entry.value:
             return f"has an empty {entry.key}"
-        if entry.key in _PLAIN:
+        if entry.key in ("offset", "length"):
             try:
                 _parse_byte_count(entry.key, entry.value)
             except ValueError as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from onnxgate.core.advice import Action, Advice, Repair
 from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
 from onnxgate.core.text import pluralize
-from onnxgate.evidence.support import ExternalDataOnRuntime
+from onnxgate.evidence.support import DataProblem, ExternalDataOnRuntime
+from onnxgate.model.reading.external_data import is_spelling
 from onnxgate.rules.definition import rule
 
 _PHRASES = {
@@ -15,19 +16,16 @@ _PHRASES = {
     "outside": "outside the model's folder",
     "link": "a link to a file outside the model's folder",
     "linked-model": "model and data are links to another folder",
-    "signed": "an offset or length begins with a sign or a space",
+    "signed": "an offset or length has a sign",
+    "negative-zero": "an offset or length is `-0`",
+    "spaced": "an offset or length begins with a space",
     "hexadecimal": "a length is hexadecimal",
-    "prepacked": "with entries for prepacked weights",
+    "prepacked": "entries describe prepacked weights",
+    "unknown-entry": "an entry is unknown or empty",
     "second-location": "a tensor has two locations",
+    "null": "a location contains a null character",
     "parsed": "shape inference needs the data",
 }
-_SPELLINGS = ("signed", "hexadecimal", "prepacked", "second-location")
-
-_DETAILS: Mapping[str, str] = {
-    **dict.fromkeys(_SPELLINGS, "does not accept this spelling"),
-    "parsed": "does not read it for shape inference",
-}
-
 COPY_FIX = "copy the model and its data instead of linking them"
 
 
@@ -41,9 +39,9 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     refuses a model and data file that are both symbolic links, as in the Hugging Face cache. Absolute paths work only
     with versions 1.19–1.23.
 
-    The entries of a tensor name its file, offset and length. ONNX Runtime refuses a sign or space before a number since
-    version 1.21, hexadecimal lengths before 1.23, entries for prepacked weights before 1.21, and a second file name
-    since 1.30.
+    The entries of a tensor name its file, offset and length. ONNX Runtime refuses unknown and empty entries, a sign or
+    space before a number since version 1.21, hexadecimal lengths before 1.23, entries for prepacked weights before
+    1.21, and a second file name since 1.30. OpenVINO and tract refuse hexadecimal lengths, and tract refuses spaces.
 
     ONNX Runtime reads external data after shape inference, so shapes and axes that operators such as Reshape take must
     be in the model.
@@ -54,15 +52,16 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
       location="model.onnx.data")`, or
     - replace symbolic links with copies of the files.
     """
-    tensors = pluralize(subject.tensors, "tensor")
+    others = len(subject.tensors) - 1
+    tensors = f"`{subject.tensors[0]}`" + (f" and {pluralize(others, 'other tensor')}" if others else "")
     yield Hit(
         subject.place,
-        f"stores weights in `{subject.location}` ({_PHRASES[subject.problem]}; {tensors})",
+        f"stores weights in `{subject.location}` ({_PHRASES[subject.problem]}; used by {tensors})",
         model=subject.model,
-        fix=COPY_FIX if subject.problem == "linked-model" else _suggest_move(subject.model),
+        fix=_suggest(subject),
         on=OnRuntime(
             subject.runtime,
-            _DETAILS.get(subject.problem, "does not read data from this location"),
+            _describe_refusal(subject.problem),
             works_since=subject.works_since,
             works_until=subject.works_until,
         ),
@@ -71,8 +70,18 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     )
 
 
-def _suggest_move(model: str) -> Advice:
-    return (
-        Repair(model, "to move the data into the model"),
-        Action("save the model with its data in the same folder"),
-    )
+def _describe_refusal(problem: DataProblem) -> str:
+    if problem == "parsed":
+        return "does not read it for shape inference"
+    return "does not accept this spelling" if is_spelling(problem) else "does not read data from this location"
+
+
+def _suggest(subject: ExternalDataOnRuntime) -> Advice:
+    move = Repair(subject.model, "to move the data into the model")
+    if subject.problem == "linked-model":
+        return COPY_FIX
+    if is_spelling(subject.problem):
+        return (move, Action("export the model again"))
+    if subject.problem == "parsed":
+        return (move,)
+    return (move, Action("save the model with its data in the same folder"))

@@ -107,6 +107,7 @@ STATES = {
     "external-data-escapes/absolute": "unfixable",
     "external-data-refused/accepted-absolute-path": "unfixable",
     "external-data-refused/hexadecimal-length": "unverified",  # onnx cannot read the original either
+    "external-data-refused/other-engines": "unverified",
     "external-data-refused/signed-numbers": "unverified",
     "invalid-model/nodes-not-sorted": "unfixable",
     "invalid-model/operator-newer-than-opset": "unfixable",

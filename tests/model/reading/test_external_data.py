@@ -71,7 +71,7 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
         ("length", "0", None),
         ("checksum", "any", None),
         ("prepacked_1", "any", None),
-        ("basepath", "any", "bad-range"),
+        ("basepath", "any", None),
         ("length", "00", None),
         ("offset", "00", None),
         *(
@@ -85,9 +85,9 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
         ("length", "0x8", "wrong-length"),
         ("location", "w.bin\0/../../other", None),
         ("location", "\0w.bin", "no-location"),
-        ("checksum", "", "bad-range"),
+        ("checksum", "", None),
         ("prepacked_1", "", None),
-        ("", "any", "bad-range"),
+        ("", "any", None),
         ("location", "./w.bin", None),
         ("location", "sub//../w.bin", None),
         ("location", "w.bin/", "missing"),
@@ -96,7 +96,7 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
     ],
 )
 def test_entries(tmp_path: Path, key: str, value: str, problem: str | None) -> None:
-    """Location, offset and length are checked against the tensor's shape and type; runtimes refuse unknown entries."""
+    """Location, offset and length must fit the tensor's shape and type; some runtimes accept unknown keys."""
     model = external_model()
     entries = model.graph.initializer[0].external_data
     for entry in [it for it in entries if it.key == key] or [entries.add(key=key)]:
