@@ -37,7 +37,7 @@ from onnxgate.commands.measurement import measure_quantized_models, measure_sour
 from onnxgate.commands.upgrade_preview import preview_upgrade
 from onnxgate.core.errors import LockError, UnavailableError, UsageError
 from onnxgate.core.files import temporary_folder
-from onnxgate.core.findings import ALL_STAGES, IncompleteCheck
+from onnxgate.core.findings import ALL_STAGES, IncompleteCheck, Stage
 from onnxgate.core.report import Preview, UpgradeProposal
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.evidence.file import ModelFile
@@ -343,22 +343,32 @@ def _check_lock(options: CommonOptions, config: Path | None, paths: Sequence[str
         files = examiner.files(project, project.models(list(map(str, paths)), base=options.start), lock)
     if not paths:
         print_untracked_models(project, options)
-    stale = list(_find_differences(project, lock, text, files))
+    failed: list[IncompleteCheck] = []
+    stale = list(_find_differences(project, lock, text, files, failed))
     name = project.lock_path.name
     if not options.quiet:
         print_lines(stale)
+    print_lines(f"`{it.model}` could not be compared: {it.reason}" for it in failed)
+    print_lines(f"hint: {hint}" for hint in dict.fromkeys(it.hint for it in failed if it.hint))
     if stale:
         print_lines([f"`{name}` is not up to date: {pluralize(len(stale), 'difference')}; run `onnxgate lock`"])
         return EXIT_FAIL
+    if failed:
+        print_lines([f"`{name}` could not be compared with {pluralize(len(failed), 'model')}"])
+        return EXIT_UNDECIDED
     print_lines([f"`{name}` is up to date: {_describe_size(len(files), _locked_runtimes(lock))}"])
     return 0
 
 
-def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) -> Iterator[str]:
-    """Yield a message for each difference between the lock and the project, as in the findings of `onnxgate check`."""
-    failed: list[IncompleteCheck] = []
+def _find_differences(
+    project: Project, lock: Lock, text: str, files: Sequence[ModelFile], failed: list[IncompleteCheck]
+) -> Iterator[str]:
+    """Yield a message for each difference between the lock and the project, as in the findings of `onnxgate check`.
+
+    Add models that cannot be compared because of an unexpected error or a fault of the machine to `failed`.
+    """
     model_states, lock_state = lock_stage.collect_evidence(project, lock, text, files, failed)
-    yield from (f"`{it.model}` could not be compared: {it.reason}" for it in failed)
+    failed += (IncompleteCheck(Stage.LOCK, it.path, "", *it.undecided) for it in files if it.undecided)
     compared = {it.model for it in failed} | {state.facts.path for state in model_states}
     yield from (hit.message for hit in lock_stale.judge(lock_state))
     for subject in model_states:

@@ -98,19 +98,30 @@ def follow_links(path: Path) -> Path:
     Raises:
         UsageError: a link leads out of the repository, or into its `.git`.
     """
-    real, lexical = Path(os.path.realpath(path)), Path(os.path.abspath(path))  # noqa: PTH100 - `..` before links
+    real, lexical = Path(os.path.realpath(path)), _make_absolute(path)
     root = next((parent for parent in lexical.parents if (parent / ".git").exists()), None)
     if root is None:
         return real
     real_root = Path(os.path.realpath(root))
-    if not real.is_relative_to(real_root):
-        problem = f"a link leads to `{real}`, which is outside the repository"
-    elif ".git" in real.relative_to(real_root).parts and ".git" not in lexical.relative_to(root).parts:
-        problem = f"a link leads to `{real}`, which belongs to git"
-    else:
+
+    def find_problem(place: Path) -> str:
+        if not place.is_relative_to(real_root):
+            return "is outside the repository"
+        is_git = ".git" in place.relative_to(real_root).parts and ".git" not in lexical.relative_to(root).parts
+        return "belongs to git" if is_git else ""
+
+    if not (problem := find_problem(real)):
         return real
-    hint = "replace the link with a file or folder of the repository"
-    raise UsageError(f"`{path.name}` cannot be written: {problem}", hint=hint)
+    links = [it for it in (*reversed(path.parents), path) if it.is_symlink() and root in _make_absolute(it).parents]
+    link = next((it for it in links if find_problem(Path(os.path.realpath(it)))), path)
+    named, shown = (_make_absolute(it).relative_to(root) if it.is_absolute() else it for it in (path, link))
+    target = os.path.realpath(link)
+    hint = f"replace `{shown}` with a file or folder of the repository"
+    raise UsageError(f"`{named}` cannot be written: the link `{shown}` leads to `{target}`, which {problem}", hint=hint)
+
+
+def _make_absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - removes `..` before links are followed
 
 
 STALE_AFTER_S = 24 * 60 * 60

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +17,13 @@ from pathlib import Path
 import msgspec
 
 from onnxgate.core.errors import ErrorRecord, FileProblem, OnnxgateError
+from onnxgate.core.files import cache_dir
 from onnxgate.core.report import Report
 from onnxgate.core.subprocesses import deny_inspection
 from onnxgate.formats.wording import count_weakenings
 from onnxgate.gate.sharding.plan import MAX_SHARDS
 from onnxgate.github import cache, protection
-from onnxgate.github.error_report import describe_error, render_summary, report_error
+from onnxgate.github.error_report import describe_error, print_bug_reports, render_summary, report_error
 from onnxgate.github.runner import use_utf8_output, write_outputs
 from onnxgate.github.step import (
     EXIT_UNDECIDED,
@@ -91,7 +93,11 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
     inputs = read_inputs(environment)
     folder = Path(tempfile.mkdtemp(prefix="onnxgate-", dir=environment.get("RUNNER_TEMP")))
     results = ResultFiles(folder, inputs.shard)
-    ran = run_command(inputs, results, {**environment, **cache.use_restored_cache(inputs, environment)})
+    variables = {**environment, **cache.use_restored_cache(inputs, environment)}
+    bug_reports = Path(variables.get("ONNXGATE_CACHE_DIR") or cache_dir()) / "bugs"
+    start_ns = time.time_ns()
+    ran = run_command(inputs, results, variables)
+    printed = print_bug_reports(bug_reports, start_ns)
     if results.annotations.exists():
         print(results.annotations.read_text(encoding="utf-8"), flush=True)
     outcome, report = read_outcome(inputs, results, ran)
@@ -106,6 +112,8 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
         with Path(environment["GITHUB_STEP_SUMMARY"]).open("ab") as file:
             file.write(heading + results.summary.read_bytes())
     if record := _find_error(results, ran, outcome):
+        if any(record.traceback in text for text in printed):
+            record = record._replace(traceback="")
         report_error(record, outcome.exit_code, environment)
         if (
             inputs.comment != "never" and not outcome.report

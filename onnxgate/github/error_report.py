@@ -1,11 +1,14 @@
-"""Report an error that ended the action: annotations, a job summary, and the traceback of a bug in the log.
+"""Report an error that ended the action: annotations, a job summary, and bug reports in the log.
 
 It also reports that the action could not be installed, so it imports only the standard library.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 
@@ -21,6 +24,9 @@ MAX_PROBLEMS = 8
 """Maximum number of problems that get their own annotation. GitHub shows ten errors of a step; one states how many more
 there are, and the runner adds one for the exit status."""
 
+MAX_BUG_REPORTS = 10
+MAX_BUG_REPORT_BYTES = 2**18
+
 
 def describe_error(error: Exception) -> ErrorRecord:
     """Return the record of an error of the action itself."""
@@ -35,13 +41,33 @@ def _problems(error: OnnxgateError) -> tuple[str, ...]:
     return error.problems if isinstance(error, FileError) else ()
 
 
+def print_bug_reports(folder: Path, start_ns: int) -> list[str]:
+    """Print the bug reports that were written after `start_ns`, since the runner is discarded; return their texts.
+
+    Links are not followed: code of the repository could link to a file in `/proc` that only this process can read.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    texts: list[str] = []
+    for path in sorted(folder.glob("*.txt")):
+        with contextlib.suppress(OSError), open(os.open(path, flags), "rb") as file:  # noqa: PTH123 - with flags
+            status = os.fstat(file.fileno())
+            if len(texts) < MAX_BUG_REPORTS and stat.S_ISREG(status.st_mode) and status.st_mtime_ns >= start_ns:
+                texts.append(file.read(MAX_BUG_REPORT_BYTES).decode("utf-8", "replace"))
+                _print_group(f"Bug report {path.name}", texts[-1])
+    return texts
+
+
+def _print_group(title: str, text: str) -> None:
+    print(f"::group::{escape_log_line(title)}")
+    print("\n".join(map(escape_log_line, text.splitlines())))
+    print("::endgroup::", flush=True)
+
+
 def report_error(record: ErrorRecord, status: int, environment: Mapping[str, str]) -> None:
     """Print annotations and the traceback, and add the error to the job summary."""
     _annotate(record, environment.get("GITHUB_WORKSPACE", ""))
     if record.traceback:
-        print("::group::Traceback")
-        print("\n".join(map(escape_log_line, record.traceback.splitlines())))
-        print("::endgroup::", flush=True)
+        _print_group("Traceback", record.traceback)
     if summary := environment.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in render_summary(record, status))

@@ -35,6 +35,7 @@ from onnxgate.project.lock.update import LockUpdate, UnlockableError, lock_model
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.pool import Progress, WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
+from onnxgate.stages import lock as lock_stage
 from onnxgate.stages.export import ExportOutcome
 from onnxgate.stages.export_jobs import ProjectToolchain
 from tests.harness.models import parse, write
@@ -73,7 +74,7 @@ def has_bug_report(folder: Path) -> bool:
 
 
 def test_lock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the model, and all other models that cannot be locked; the exit status is 3."""
+    """Nothing is locked. The error names the model with a bug report, and all other models that cannot be locked."""
     monkeypatch.setattr(update, "read_model", fail_for_first(update.read_model))
     (folder / "b.onnx").write_bytes(b"")
     with pytest.raises(UnlockableError) as caught:
@@ -82,7 +83,35 @@ def test_lock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = caught.value.problems
     assert first.startswith(f"`a.onnx`: {BUG}; report this bug at")
     assert second.startswith("`b.onnx`: ")
-    assert caught.value.exit_code == 3
+    assert (caught.value.exit_code, caught.value.hint is None) == (2, False)
+    (folder / "b.onnx").unlink()
+    with pytest.raises(UnlockableError, match="1 model cannot be locked, so the lock was not written") as alone:
+        lock_models(load_config(folder / "onnxgate.toml").models(), {}, {})
+    assert (alone.value.exit_code, alone.value.hint) == (3, None)
+    assert has_bug_report(folder)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_comparison_with_the_lock(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], changed: bool
+) -> None:
+    """The lock is not called outdated because of the error: the exit status is 3 unless another model changed."""
+    project = load_config(folder / "onnxgate.toml")
+    models = lock_models(project.models(), {}, {})
+    monkeypatch.setattr(lock, "parse_lock", lambda *_: Lock(models=models))
+    monkeypatch.setattr(lock_stage, "policy_differences", lambda *_: ())
+    (folder / "onnxgate.lock").touch()
+    if changed:
+        write(folder / "b.onnx", parse(NET.replace("Relu", "Neg"), '<ir_version: 8, opset_import: ["" : 17]>\n'))
+    monkeypatch.setattr(lock_stage, "_compare_model", fail_for_first(lock_stage._compare_model))
+    monkeypatch.chdir(folder)
+    status = lock.command.main(["--check"], standalone_mode=False)
+    lines = capsys.readouterr().out.splitlines()
+
+    assert f"`a.onnx` could not be compared: {BUG}" in lines
+    assert any(line.startswith("hint: report this bug at") for line in lines)
+    assert status == (1 if changed else 3)
+    assert any("not up to date: 1 difference;" in line for line in lines) == changed
     assert has_bug_report(folder)
 
 
@@ -283,9 +312,12 @@ def test_init_with_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch, mo
 
 
 def test_init(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The survey contains the model without facts, as for a file that cannot be read."""
+    """The survey contains the model without facts, as for a file that cannot be read, and names the bug report."""
     monkeypatch.setattr(repository_survey, "read_facts", fail_for_first(repository_survey.read_facts))
     survey = survey_repository(folder)
 
+    (problem,) = survey.deployments.problems
+    assert problem.startswith(f"a.onnx: {BUG}; report this bug at")
+    assert has_bug_report(folder)
     assert survey.models == ("a.onnx", "b.onnx")
     assert [facts.path for facts in survey.facts] == ["b.onnx"]

@@ -151,9 +151,24 @@ def test_links_are_followed_within_the_repository(tmp_path: Path, path: str, tar
     if problem:
         with pytest.raises(UsageError, match=problem) as caught:
             files.follow_links(root / path)
-        assert f"a link leads to `{real}`" in caught.value.message
+        leads = f"the link `{link.name}` leads to `{os.path.realpath(link)}`"
+        assert caught.value.message.startswith(f"`{path}` cannot be written: {leads}, which ")
     else:
         assert real == files.follow_links(root / path)
+
+
+def test_link_in_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the path as it was given, and the link in it."""
+    (tmp_path / "repository" / ".git").mkdir(parents=True)
+    (tmp_path / "repository" / "in" / "sub").mkdir(parents=True)
+    (tmp_path / "repository" / "in" / "reports").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path / "repository" / "in" / "sub")
+
+    with pytest.raises(UsageError) as caught:
+        files.follow_links(Path("../reports/a/b.json"))
+
+    problem = f"the link `../reports` leads to `{tmp_path}`, which is outside the repository"
+    assert f"`../reports/a/b.json` cannot be written: {problem}" == caught.value.message
 
 
 def test_links_without_a_repository_are_followed(tmp_path: Path) -> None:

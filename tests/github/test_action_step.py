@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -160,6 +161,35 @@ def test_printed_text_is_not_executed(step: Step, capfd: pytest.CaptureFixture[s
     assert list(commands(log)) == []
     assert "owned" in log
     assert "\x1b" not in log
+
+
+def test_bug_reports_are_printed(step: Step, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The runner is discarded, so the log contains each new bug report once. Links and old files are not read."""
+    folder = tmp_path / "cache" / "bugs"
+    folder.mkdir(parents=True)
+    (folder / "old.txt").write_text("an old report", encoding="utf-8")
+    os.utime(folder / "old.txt", (0, 0))
+    (tmp_path / "secret").write_text("a secret", encoding="utf-8")
+    step.environment["ONNXGATE_CACHE_DIR"] = str(tmp_path / "cache")
+    step.run(f"""
+        folder = pathlib.Path(os.environ["ONNXGATE_CACHE_DIR"]) / "bugs"
+        (folder / "a.txt").write_text("onnxgate 0.1\\n::error::owned\\nTraceback of a model\\n")
+        (folder / "b.txt").write_text("onnxgate 0.1\\nTraceback of the command\\n")
+        (folder / "link.txt").symlink_to({str(tmp_path / "secret")!r})
+        pathlib.Path(os.environ["ONNXGATE_ERROR_FILE"]).write_text(
+            json.dumps(["a bug", "", "", 0, [], "Traceback of the command\\n"])
+        )
+        write("json", {report("undecided", 3)!r})
+        sys.exit(3)
+    """)
+
+    log = capfd.readouterr().out
+    names = [command.data for command in commands(log) if command.name == "group"]
+    assert ["Bug report a.txt", "Bug report b.txt"] == names
+    assert [1, 1, 0, 0] == [
+        log.count(text) for text in ("Traceback of a model", "Traceback of the command", "secret", "an old report")
+    ]
+    assert "owned" not in [command.data for command in commands(log)]
 
 
 def test_annotations_and_summary_are_published(step: Step, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

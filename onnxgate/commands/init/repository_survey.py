@@ -23,7 +23,7 @@ from onnxgate.commands.init.text_files import UnreadableFileError, read_text
 from onnxgate.core.bug_reports import explain_error
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_facts
-from onnxgate.model.reading.file_format import detect_other_type, read_pointer
+from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config
 from onnxgate.project.config.project import LOCK_NAME
 from onnxgate.project.git import repository
@@ -86,17 +86,21 @@ def survey_repository(folder: Path) -> RepositorySurvey:
     tracked = [path for path in _list_files(folder, "*.onnx") if (folder / path).exists()]
     models = tuple(path for path in tracked if not set(PurePosixPath(path).parents) & set(nested_folders))
     facts, pointers = [], []
+    requires, requirements, problems = _find_toolchain(folder)
     for model in models:
-        with contextlib.suppress(Exception):  # `check` reports the problem, also an unexpected one
+        try:
             if read_pointer(folder / model):
                 pointers.append(model)
             elif detect_other_type(folder / model) == "":
                 facts.append(read_facts(folder / model, model))
+        except (OSError, UnreadableModel):
+            continue  # `check` reports the problem
+        except Exception as error:  # noqa: BLE001 - any error of this file
+            problems.append(f"{model}: {'; '.join(filter(None, explain_error(error)))}")
     paths = models[:MAX_ATTRIBUTE_CHECKS] or ("model.onnx",)
     filters = (root and repository.read_git_output(folder, "check-attr", "-z", "filter", "--", *paths)) or ""
     others = sorted(set(_find_files(folder, "*.onnx")) - set(tracked))
     submodules = {path: _find_submodule(folder, root, path) for path in others}
-    requires, requirements, problems = _find_toolchain(folder)
     exports = tuple(_find_all_export_scripts(folder, problems))
     deployments = _survey_deployments(folder, root, nested_folders)
     return RepositorySurvey(

@@ -122,16 +122,16 @@ MeasuredTolerances = Mapping[str, Mapping[str, MeasuredTolerance]]
 
 
 class UnlockableError(LockError):
-    """Some models cannot be locked; `problems` has a reason for each.
+    """Some models cannot be locked, so that the lock would not be complete; `problems` has a reason for each.
 
-    With `unexpected`, the cause of some problems may not be the models, and the exit status is 3.
+    Unless `has_invalid` files, no model is the cause of its problem, and the exit status is 3.
     """
 
-    def __init__(self, problems: tuple[str, ...], *, unexpected: bool = False) -> None:
+    def __init__(self, problems: tuple[str, ...], *, has_invalid: bool = True) -> None:
         count = "1 model" if len(problems) == 1 else f"{len(problems)} models"
-        hint = "correct these files, or add them to `exclude` in `onnxgate.toml`"
-        super().__init__(f"{count} cannot be locked", problems=problems, hint=hint)
-        if unexpected:
+        hint = "correct the invalid files, or add them to `exclude` in `onnxgate.toml`" if has_invalid else None
+        super().__init__(f"{count} cannot be locked, so the lock was not written", problems=problems, hint=hint)
+        if not has_invalid:
             self.exit_code = OnnxgateError.exit_code
 
 
@@ -145,17 +145,17 @@ def lock_models(
     """
     entries: dict[str, LockedModel] = {}
     problems: list[str] = []
-    unexpected = False
+    has_invalid = False
     for model in models:
         try:
             entries[model.path] = _lock_model(model, old.get(model.path), measured.get(model.path, {}))
         except LockError as error:
             problems.append(f"`{model.path}`: {error.message}" + (f"; {error.hint}" if error.hint else ""))
+            has_invalid = True
         except Exception as error:  # noqa: BLE001 - any error of this model
             problems.append(f"`{model.path}`: {'; '.join(filter(None, explain_error(error)))}")
-            unexpected = True
     if problems:
-        raise UnlockableError(tuple(problems), unexpected=unexpected)
+        raise UnlockableError(tuple(problems), has_invalid=has_invalid)
     return entries
 
 

@@ -117,7 +117,8 @@ def test_linked_lock(locked: Checkout, tmp_path: Path) -> None:
     locked.lock.symlink_to(outside)
     printed = locked.run(status=2)
 
-    assert f"`onnxgate.lock` cannot be written: a link leads to `{outside}`, which is outside the repository" in printed
+    leads = f"the link `onnxgate.lock` leads to `{outside}`, which is outside the repository"
+    assert f"`onnxgate.lock` cannot be written: {leads}" in printed
     assert (True, False) == (b"c.onnx" in shared.read_bytes(), b"c.onnx" in outside.read_bytes())
 
 

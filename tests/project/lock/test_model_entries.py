@@ -153,5 +153,5 @@ def test_all_that_cannot_be_locked(tmp_path: Path) -> None:
     with pytest.raises(UnlockableError) as caught:
         lock_models([good, one, other], {}, {})
 
-    assert caught.value.message == "2 models cannot be locked"
+    assert caught.value.message == "2 models cannot be locked, so the lock was not written"
     assert [problem.partition(":")[0] for problem in caught.value.problems] == ["`one.onnx`", "`other.onnx`"]
