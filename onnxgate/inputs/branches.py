@@ -168,8 +168,8 @@ class BranchGraph:
             try:
                 self._shapes[key] = _infer_shapes(self._fold_arguments(), shapes)
             except FailedCallError as error:
-                ignore_error(error)
                 self._is_uninferable = True
+                ignore_error(error)
         return self._shapes.get(key, {})
 
     def _fold_arguments(self) -> ModelProto:
