@@ -135,7 +135,9 @@ class CaseContent:
 
     def case(self, name: str, failing_levels: Container[str], *notes: str) -> JUnitCase:
         """Return a JUnit test with the worst outcome of its findings and checks: failure, error, skipped or passed."""
-        worst, accepted, harmless = [], [], []
+        worst: list[Finding] = []
+        accepted: list[Finding] = []
+        harmless: list[Finding] = []
         for finding in self.findings:
             is_worst = finding.level in failing_levels and not finding.ignored
             kind = worst if is_worst else accepted if finding.rule == UNDECIDED_RULE else harmless
