@@ -31,7 +31,7 @@ from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunk
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs import instrumented_models, node_context
 from onnxgate.model.subgraphs.instrumented_models import isolate_nodes, read_data_locations
-from onnxgate.model.subgraphs.node_context import NamedNode, extract_neighbourhood
+from onnxgate.model.subgraphs.node_context import NamedNode, NeighbourhoodDrawer
 from onnxgate.model.subgraphs.reduced_models import (
     NodeSurroundings,
     add_missing_shapes,
@@ -238,7 +238,7 @@ def _exposing(subject: Subject) -> object:
 def _drawing(subject: Subject) -> object:
     nodes = [subject.proto.graph.node[index] for index in subject.nodes]
     named = [NamedNode("", node.name or next(iter(node.output), ""), unnamed=not node.name) for node in nodes]
-    return [extract_neighbourhood(subject.view, node) for node in named]
+    return list(map(NeighbourhoodDrawer(subject.view).draw, named))
 
 
 def _cutting(subject: Subject) -> object:

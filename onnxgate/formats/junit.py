@@ -135,9 +135,14 @@ class CaseContent:
 
     def case(self, name: str, failing_levels: Container[str], *notes: str) -> JUnitCase:
         """Return a JUnit test with the worst outcome of its findings and checks: failure, error, skipped or passed."""
-        worst = [finding for finding in self.findings if finding.level in failing_levels and not finding.ignored]
-        accepted = [finding for finding in self.findings if finding.rule == UNDECIDED_RULE]
-        others = _item_lines(finding for finding in self.findings if finding not in (*worst, *accepted))
+        worst: list[Finding] = []
+        accepted: list[Finding] = []
+        harmless: list[Finding] = []
+        for finding in self.findings:
+            is_worst = finding.level in failing_levels and not finding.ignored
+            kind = worst if is_worst else accepted if finding.rule == UNDECIDED_RULE else harmless
+            kind.append(finding)
+        others = _item_lines(harmless)
         undone, skipped = _item_lines(self.undecided), _item_lines([*accepted, *self.skipped])
         if worst:
             return JUnitCase(name, "failure", worst[0].rule, _item_lines(worst), (*notes, *undone, *skipped, *others))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from xml.etree import ElementTree
 
 import pytest
@@ -196,3 +197,14 @@ def test_control_characters_are_spelled() -> None:
 
     assert r"a\x00b\x1bc\ufffed\udc80e\nf" in text
     ElementTree.fromstring(text)
+
+
+def test_many_failures_cost_little() -> None:
+    """Findings are not compared with each other finding of their test."""
+    failures = tuple(finding(f"operator {index}", stage="file") for index in range(20_000))
+    before = time.process_time()
+
+    text = junit.format(report(findings=failures))
+
+    assert f"operator {len(failures) - 1}" in text
+    assert time.process_time() - before < 3

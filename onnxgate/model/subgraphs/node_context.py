@@ -20,7 +20,7 @@ from onnxgate.core.findings import Place
 from onnxgate.core.report import LEVELS, Drawing, DrawnEdge, DrawnNode, Finding
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.structure import read_view
-from onnxgate.model.reading.view import GraphView, ModelView
+from onnxgate.model.reading.view import GraphView, ModelView, NodeView
 from onnxgate.model.subgraphs.reduced_models import list_needed_values
 
 if TYPE_CHECKING:
@@ -77,11 +77,10 @@ def _select_drawings(drawings: Iterable[Drawing]) -> tuple[Drawing, ...]:
 def _iter_drawings(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Iterator[Drawing]:
     for model, of_model in itertools.groupby(names, lambda item: item.model):
         try:
-            view = read_view(files[model])
-            drawings = [extract_neighbourhood(view, named) for named in of_model]
+            drawer = NeighbourhoodDrawer(read_view(files[model]))
+            yield from filter(None, map(drawer.draw, of_model))
         except Exception:  # noqa: BLE001 - a report is complete without a diagram
             continue
-        yield from filter(None, drawings)
 
 
 def describe_nodes(name: str, output: str, others: int = 0, function: str = "", inside: str = "") -> str:
@@ -191,26 +190,38 @@ MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
 """Maximum numbers of boxes in a diagram: for the inputs of the central node, its outputs, and each box's neighbors."""
 
 
-def extract_neighbourhood(model: ModelView, named: NamedNode) -> Drawing | None:
-    """Create a diagram of a node with its neighbors; None if the name is unknown or ambiguous.
-
-    Nodes in subgraphs and local functions are also found. Edges are sorted by source and target.
-    """
-    matches = [
-        (chain, node)
-        for outermost in (model.graphs[0], *model.functions)
-        for chain in _iter_scope_chains((outermost,))
-        for node in chain[0].nodes
-        if (not node.name and named.node in node.outputs if named.unnamed else node.name == named.node)
-    ]
-    if not named.node or len(matches) != 1:
-        return None
-    ((chain, node),) = matches
-    nodes, edges = _NeighbourhoodBuilder(_Scope(chain)).drawn(node.proto)
-    return Drawing(model=named.model, node=named.node, nodes=nodes, edges=edges)
+ScopeChain = tuple[GraphView, ...]
+"""A graph or local function, followed by its enclosing graphs."""
 
 
-def _iter_scope_chains(chain: tuple[GraphView, ...]) -> Iterator[tuple[GraphView, ...]]:
+class NeighbourhoodDrawer:
+    """Draws nodes of one model with their neighbors. What all diagrams need is computed once."""
+
+    def __init__(self, model: ModelView) -> None:
+        self._nodes: dict[tuple[str, bool], list[tuple[ScopeChain, NodeView]]] = {}  # by name, and if it is an output
+        self._scopes: dict[int, _Scope] = {}  # by `id()` of the graph
+        for outermost in (model.graphs[0], *model.functions):
+            for chain in _iter_scope_chains((outermost,)):
+                for node in chain[0].nodes:
+                    for name in (node.name,) if node.name else dict.fromkeys(node.outputs):
+                        self._nodes.setdefault((name, not node.name), []).append((chain, node))
+
+    def draw(self, named: NamedNode) -> Drawing | None:
+        """Create a diagram of a node with its neighbors; None if the name is unknown or ambiguous.
+
+        Nodes in subgraphs and local functions are also found. Edges are sorted by source and target.
+        """
+        matches = self._nodes.get((named.node, named.unnamed), ())
+        if not named.node or len(matches) != 1:
+            return None
+        ((chain, node),) = matches
+        if id(chain[0]) not in self._scopes:
+            self._scopes[id(chain[0])] = _Scope(chain)
+        nodes, edges = _NeighbourhoodBuilder(self._scopes[id(chain[0])]).drawn(node.proto)
+        return Drawing(model=named.model, node=named.node, nodes=nodes, edges=edges)
+
+
+def _iter_scope_chains(chain: ScopeChain) -> Iterator[ScopeChain]:
     """Yield each graph or local function of the model, together with its enclosing graphs, innermost first."""
     yield chain
     for node in chain[0].nodes:

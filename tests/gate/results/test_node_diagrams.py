@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,18 @@ def test_at_most_twenty_and_reports_can_be_joined(tmp_path: Path) -> None:
     assert whole == node_context.select_most_severe(
         both, [*node_context.draw_named_nodes(a, files), *node_context.draw_named_nodes(b, files)]
     )
+
+
+def test_many_findings_about_one_model_cost_little(tmp_path: Path) -> None:
+    """Only nodes with a diagram are drawn, and the model is not searched once for each finding."""
+    nodes = " ".join(f"[n{n}] v{n + 1} = Relu (v{n})" for n in range(1000))
+    path = write(tmp_path / "m.onnx", f"g (float[N] v0) => (float[N] v1000) {{ {nodes} }}")
+    before = time.process_time()
+
+    drawn = node_context.draw_named_nodes([about(f"n{n}") for n in range(1000)], {"m.onnx": path})
+
+    assert node_context.MAX_DIAGRAMS == len(drawn)
+    assert time.process_time() - before < 2
 
 
 DETERMINANT = "g (double[3, 3] x) => (double y) { [det] y = Det (x) }"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from onnxgate.core.report import Drawing
 from onnxgate.model.reading.view import ModelView
-from onnxgate.model.subgraphs.node_context import MAX_BOXES, NamedNode, extract_neighbourhood
+from onnxgate.model.subgraphs.node_context import MAX_BOXES, NamedNode, NeighbourhoodDrawer
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18{}]> '
 
@@ -17,7 +17,7 @@ def neighborhood(text: str, name: str, output: str = "", *, functions: str = "")
     """Return the neighborhood of a node in a model in ONNX text format."""
     imported = ', "local" : 1' if functions else ""
     model = onnx.parser.parse_model(HEAD.format(imported) + text + functions)
-    return extract_neighbourhood(ModelView(model), NamedNode("m.onnx", name or output, unnamed=not name))
+    return NeighbourhoodDrawer(ModelView(model)).draw(NamedNode("m.onnx", name or output, unnamed=not name))
 
 
 def boxes_and_arrows(actual: Drawing | None) -> tuple[dict[str, str], set[str]]:
@@ -157,7 +157,9 @@ def test_value_without_producer_is_omitted() -> None:
     """A value that no node computes is omitted."""
     model = onnx.parser.parse_model(HEAD.format("") + "g (float[N] x) => (float[N] y) { [bad] z = Add(x, gone) }")
 
-    boxes, arrows = boxes_and_arrows(extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "bad", unnamed=False)))
+    boxes, arrows = boxes_and_arrows(
+        NeighbourhoodDrawer(ModelView(model)).draw(NamedNode("m.onnx", "bad", unnamed=False))
+    )
 
     assert {"bad": "failing Add", "x": "input"} == boxes
     assert {"x -x-> bad"} == arrows
@@ -179,7 +181,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 @given(models())
 def test_few_connected_boxes_for_any_model(model: onnx.ModelProto) -> None:
     """Any model results in few boxes, exactly one of them failing, all connected by arrows."""
-    neighbourhood = extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "n0", unnamed=False))
+    neighbourhood = NeighbourhoodDrawer(ModelView(model)).draw(NamedNode("m.onnx", "n0", unnamed=False))
     assert neighbourhood is not None
     numbers = range(len(neighbourhood.nodes))
     tied = {end for edge in neighbourhood.edges for end in (edge.source, edge.target)}
