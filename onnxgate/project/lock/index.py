@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.markers import Marker
 from packaging.requirements import Requirement
+from packaging.specifiers import Specifier, SpecifierSet
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
@@ -74,7 +75,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNotFound:
-    """The result if no release satisfies the requirements, with the reason that uv gives."""
+    """The result if no release satisfies the requirements, with the reason that uv gives; "" if uv was not asked."""
 
     reason: str
 
@@ -87,10 +88,12 @@ _Question = tuple[tuple[str, ...], str]
 class UvIndex:
     """The package indexes that uv is configured for. With `offline`, only uv's cache is used.
 
-    Each answer is kept, because targets often share their questions. Safe to use from several threads.
+    Each answer is kept, because targets often share their questions, and answers to other questions follow from it.
+    Safe to use from several threads, if each asks for another Python version.
     """
 
     offline: bool = False
+    _answers: dict[tuple[str, str], list[Answer]] = field(default_factory=dict, init=False)  # package and Python
     _newest: dict[_Question, Release | ReleaseNotFound] = field(default_factory=dict, init=False)
     _together: dict[_Question, tuple[Release, ...] | ReleaseNotFound] = field(default_factory=dict, init=False)
 
@@ -103,6 +106,22 @@ class UvIndex:
         Raises:
             ResolutionError: the index or uv is not available.
         """
+        answers = self._answers.setdefault((requirement.name, python), [])
+        for answer in answers:
+            if (known := answer.apply(requirement.specifier)) is not None:
+                return known
+        return self._ask(requirement, python)
+
+    def explain(self, requirement: Requirement, python: str) -> str:
+        """Return why no release satisfies a requirement; "" if one does.
+
+        Raises:
+            ResolutionError: the index or uv is not available.
+        """
+        answer = self._ask(requirement, python)
+        return answer.reason if isinstance(answer, ReleaseNotFound) else ""
+
+    def _ask(self, requirement: Requirement, python: str) -> Release | ReleaseNotFound:
         question = (str(requirement),), python
         if question not in self._newest:
             solution = self._resolve((requirement,), python, "--no-deps")
@@ -110,6 +129,8 @@ class UvIndex:
                 self._newest[question] = _parse_release(solution, requirement, python)
             else:
                 self._newest[question] = solution
+            answers = self._answers.setdefault((requirement.name, python), [])
+            answers.append(Answer(requirement.specifier, self._newest[question]))
         return self._newest[question]
 
     def together(self, requirements: Sequence[Requirement], python: str) -> tuple[Release, ...] | ReleaseNotFound:
@@ -169,6 +190,48 @@ class UvIndex:
         if _EMPTY_INDEX_MESSAGE.search(stderr):
             raise _index_error(f"it lists no files, so its URL may be wrong ({reason})")
         return ReleaseNotFound(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The newest release in a range."""
+
+    specifier: SpecifierSet
+    newest: Release | ReleaseNotFound
+
+    def apply(self, specifier: SpecifierSet) -> Release | ReleaseNotFound | None:
+        """Return the newest release in another range if it follows from this answer."""
+        if str(specifier) == str(self.specifier):
+            return self.newest
+        if not _PLAIN_SPECIFIER.fullmatch(f"{specifier},{self.specifier}"):
+            return None
+        if isinstance(self.newest, ReleaseNotFound):
+            return ReleaseNotFound("") if all(_is_implied(it, specifier) for it in self.specifier) else None
+        # Each newer release in `specifier` would be in this range, too: it is not below the lower bounds of the range.
+        if not all(it.operator == ">=" or _is_implied(it, specifier) for it in self.specifier):
+            return None
+        if specifier.contains(self.newest.version):
+            return self.newest
+        is_above = any(it.operator == ">=" and Version(it.version) > self.newest.version for it in specifier)
+        return ReleaseNotFound("") if is_above else None
+
+
+_PLAIN_SPECIFIER = re.compile(r"[\d.,*<>=!~]*")
+"""Matches ranges without prereleases and other special versions, which affect the meaning of `<` and `>`."""
+
+
+def _is_implied(bound: Specifier, specifier: SpecifierSet) -> bool:
+    """Return whether each release that satisfies `specifier` satisfies the bound."""
+    if bound in tuple(specifier):
+        return True
+    same = [Version(it.version) for it in specifier if it.operator == bound.operator]
+    match bound.operator:
+        case "<":
+            return any(version <= Version(bound.version) for version in same)
+        case ">=":
+            return any(version >= Version(bound.version) for version in same)
+        case _:
+            return False
 
 
 def _create_uv_error(problem: str) -> ResolutionError:

@@ -305,7 +305,8 @@ class ExtensionResolver:
         answer = find_newest_with_wheels(requirement, runtime.python, self.index)
         if isinstance(answer, ReleaseNotFound):
             python = f"Python {runtime.python}, which {runtime.engine} {runtime.release} uses"
-            raise ConfigError(f"no release of `{requirement}` has wheels for {python}: {answer.reason}")
+            reason = answer.reason or self.index.explain(requirement, runtime.python)
+            raise ConfigError(f"no release of `{requirement}` has wheels for {python}: {reason}")
         return answer
 
 

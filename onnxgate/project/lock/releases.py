@@ -47,7 +47,7 @@ def find_releases(requirement: Requirement, select: ReleaseSelection, index: UvI
         searches += threads.map(lambda python: _search_releases(requirement, python, select, index), others)
     merged = _merge_releases([release for search in searches for release in search.releases], select)
     if not merged:
-        reason = searches[0].ended.reason.partition(" and you require ")[0]
+        reason = index.explain(requirement, first).partition(" and you require ")[0]
         addition = "" if reason.startswith("there is no version of") else f": {reason}"
         raise ConfigError(
             f"no release of `{requirement.name}` satisfies `{requirement.specifier}`{addition}",
@@ -143,7 +143,8 @@ def find_exact_release(requirement: Requirement, python: str, index: UvIndex) ->
     """
     answer = index.newest(requirement, python)
     if isinstance(answer, ReleaseNotFound):
-        raise ConfigError(f"no release satisfies `{requirement}` on Python {python}: {answer.reason}")
+        reason = answer.reason or index.explain(requirement, python)
+        raise ConfigError(f"no release satisfies `{requirement}` on Python {python}: {reason}")
     if not answer.wheels:
         raise ConfigError(f"{answer.name} {answer.version} has no wheels for Python {python} on any platform")
     return answer

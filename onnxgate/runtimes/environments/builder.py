@@ -228,6 +228,12 @@ class Environments:
             )
         if ended.status != 0:
             raise self._not_installed(ended, runtime, unreachable)
+        if not cached and (damaged := wheels.find_damaged_file(packages)):
+            names = " ".join(package.name for package in needed)
+            raise UnavailableError(
+                f"`{damaged}` of `{runtime.name}` differs from its wheel, because uv's cache is damaged",
+                hint=f"run `uv cache clean {names}`, then run the command again",
+            )
 
     def _find_downloads(self, packages: Sequence[LockedPackage]) -> wheels.Downloads:
         """Return functions that download missing wheels; empty if offline or if the index is unreachable."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import csv
 import functools
 import hashlib
 import http.client
@@ -15,17 +17,19 @@ import sysconfig
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from pathlib import Path
+from pathlib import Path, PurePath
 from urllib.parse import unquote, urlsplit
 
 from packaging import tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from onnxgate.core.errors import OPTIONAL_TARGET_HINT, UnavailableError
-from onnxgate.core.files import remove_path, replace_atomically, temporary_folder
+from onnxgate.core.files import read_limited, remove_path, replace_atomically, sha256_of, temporary_folder
 from onnxgate.core.subprocesses import CommandRunner, CompletedCommand, find_uv
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage, Wheel
 from onnxgate.project.toml import loads
+
+MAX_RECORD_BYTES = 64 * 2**20
 
 
 def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> tuple[LockedPackage, ...]:
@@ -66,6 +70,36 @@ def rank_wheels(package: LockedPackage) -> tuple[Wheel, ...]:
         for wheel in package.wheels
     ]
     return tuple(wheel for rank, wheel in sorted(ranked, key=itemgetter(0)) if rank >= 0)
+
+
+def find_damaged_file(packages: Path) -> str:
+    """Return a file in a `site-packages` folder that differs from the record of its wheel; "" if there is none.
+
+    uv links files from its cache without comparing them with the wheel.
+    """
+    for record in sorted(packages.glob("*.dist-info/RECORD")):
+        name = record.relative_to(packages).as_posix()
+        try:
+            for name, expected in _read_record(record):
+                actual = base64.urlsafe_b64encode(bytes.fromhex(sha256_of(packages / name)))
+                if actual.decode().rstrip("=") != expected:
+                    return name
+        except (OSError, ValueError, csv.Error):
+            return name
+    return ""
+
+
+def _read_record(record: Path) -> Iterator[tuple[str, str]]:
+    """Yield the path and the SHA-256 in Base64 of each recorded file, except for scripts, which no runtime uses.
+
+    uv replaces the interpreter in scripts. A path outside of the folder is not opened.
+    """
+    for row in csv.reader(read_limited(record, MAX_RECORD_BYTES).decode().splitlines()):
+        parts = PurePath(row[0]).parts if row else ()
+        if parts and parts[0] not in ("bin", "Scripts") and ".." not in parts and not PurePath(row[0]).is_absolute():
+            algorithm, _, digest = row[1].partition("=")
+            if algorithm == "sha256":
+                yield row[0], digest
 
 
 def render_requirements(packages: Sequence[LockedPackage]) -> str:

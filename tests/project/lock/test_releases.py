@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from onnxgate.core import files
 from onnxgate.core.errors import ConfigError, ResolutionError
 from onnxgate.project.config.schema import ReleaseSelection
+from onnxgate.project.lock import index
 from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
 from onnxgate.project.lock.releases import NumpyResolver, find_releases, supports_numpy_2
 
@@ -193,3 +197,54 @@ def test_real_index() -> None:
     expected = [("1.14.1", "3.10"), ("1.15.1", "3.11"), ("1.16.3", "3.11"), ("1.17.3", "3.11"), ("1.18.1", "3.11")]
 
     assert expected == list_releases("onnxruntime>=1.14,<1.19", "minors")
+
+
+VERSIONS = [f"1.{minor}.{patch}" for minor in range(4) for patch in range(3)]
+SPECIAL = ("1.1.0rc1", "1.2.0.post1", "1.3.0rc2", "2!1.0")
+OPERATORS = (">=", "<", "<=", ">", "==", "!=", "~=")
+
+
+def find_newest(specifier: SpecifierSet, versions: Iterable[str]) -> str:
+    """Return the newest version in a range; prereleases only if the range names one."""
+    explicit = any(Version(it.version.removesuffix(".*")).is_prerelease for it in specifier)
+    return str(max(map(Version, specifier.filter(versions, prereleases=explicit)), default=""))
+
+
+def draw_specifier(rng: random.Random) -> SpecifierSet:
+    """Return a range with up to three bounds."""
+    names = [*VERSIONS, "1.0", "1.2", "1.3", "2", *SPECIAL]
+    bounds = [rng.choice(OPERATORS[: rng.choice((2, 2, 7))]) + rng.choice(names) for _ in range(rng.randrange(4))]
+    return SpecifierSet(",".join(it for it in bounds if not it.startswith("~=2")))
+
+
+def test_an_answer_about_another_range_is_right() -> None:
+    """What follows from the newest release in one range is what the index would answer about another range."""
+    rng = random.Random(20)
+    followed = 0
+    for _ in range(4000):
+        published = rng.sample([*VERSIONS, *SPECIAL], rng.randrange(1, 12))
+        asked, wanted = draw_specifier(rng), draw_specifier(rng)
+        found = find_newest(asked, published)
+        answer = Release("x", Version(found), "3.11", ()) if found else ReleaseNotFound("none")
+        actual = index.Answer(asked, answer).apply(wanted)
+        if actual is not None:
+            followed += 1
+            version = str(actual.version) if isinstance(actual, Release) else ""
+
+            assert version == find_newest(wanted, published), (asked, wanted, published)
+    assert followed > 300
+
+
+def test_different_ranges_share_answers(local_index: LocalIndex) -> None:
+    """Ranges that only differ in their lower bounds cost no requests, and an unsatisfiable one has its own message."""
+    for minor in range(10, 20):
+        local_index.add("onnxruntime", f"1.{minor}.1", ("3.11",))
+    shared = UvIndex()
+    find_releases(Requirement("onnxruntime<1.20"), "minors", shared)
+    before = local_index.asked
+    found = [find_releases(Requirement(f"onnxruntime>=1.{low},<1.20"), "minors", shared) for low in range(10, 20)]
+
+    assert [len(releases) for releases in found] == list(range(10, 0, -1))
+    assert local_index.asked == before
+    with pytest.raises(ConfigError, match=r"satisfies `<1\.20,>=1\.19\.2`: .*onnxruntime<=1\.19\.1"):
+        find_releases(Requirement("onnxruntime>=1.19.2,<1.20"), "minors", shared)

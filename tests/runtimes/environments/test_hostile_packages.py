@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import socket
 import subprocess
@@ -114,22 +115,33 @@ def build_wheel(folder: Path, name: str, files: dict[str, str], version: str = "
     wheel = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     files = {f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel, **files}
-    record = "".join(f"{file},,\n" for file in (*files, f"{info}/RECORD"))
+    record = "".join(f"{file},{_hash(text)},{len(text)}\n" for file, text in files.items()) + f"{info}/RECORD,,\n"
     path = folder / f"{name}-{version}-py3-none-any.whl"
+    if path.exists():  # uv extracts a file again if its time has changed
+        return _pin(path, name, version)
     with zipfile.ZipFile(path, "w") as archive:
         for file, text in {**files, f"{info}/RECORD": record}.items():
             archive.writestr(file, text.encode(errors="surrogateescape"))
-    pin = Wheel(file=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    return _pin(path, name, version)
+
+
+def _pin(wheel: Path, name: str, version: str) -> LockedPackage:
+    pin = Wheel(file=wheel.name, sha256=hashlib.sha256(wheel.read_bytes()).hexdigest())
     return LockedPackage(name=name, version=version, python=MINOR, wheels=(pin,))
 
 
-def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: dict[str, str]) -> str:
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode(errors="surrogateescape")).digest()
+    return f"sha256={base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: dict[str, str], *, cached: bool = False) -> str:
     """Create an environment from local wheels. Return why it does not work."""
     wheels = tmp_path / "wheels"
     pins = (build_wheel(wheels, "numpy", {"numpy.py": NUMPY}), build_wheel(wheels, "onnxruntime", engine))
     monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
     monkeypatch.setenv("UV_NO_INDEX", "1")
-    monkeypatch.setenv("UV_NO_CACHE", "1")
+    monkeypatch.setenv("UV_NO_CACHE", str(int(not cached)))
     packages = ("numpy==1.0", "onnxruntime==1.0")
     runtime = LockedRuntime(engine="onnxruntime", release="1.0", python=MINOR, packages=packages)
     with pytest.raises(UnavailableError) as caught:
@@ -161,6 +173,20 @@ def test_refusal_to_start(tmp_path: Path, attacker: Attacker, monkeypatch: pytes
 
     assert problem == "`onnxruntime 1.0` does not work on this machine: ImportError: shy"
     assert attacker.gains() == []
+
+
+def test_damaged_cache_of_uv(tmp_path: Path, attacker: Attacker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that changed in uv's cache is not used: uv links it into environments without comparing it."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    first = prepare(tmp_path, monkeypatch, attacker.files, cached=True)
+    for file in (tmp_path / "uv").rglob("onnxruntime/__init__.py"):
+        file.write_bytes(file.read_bytes().replace(b"1.0", b"1.1"))
+    second = prepare(tmp_path, monkeypatch, attacker.files, cached=True)
+
+    assert first == f"`onnxruntime 1.0` does not work on this machine: {REFUSED}"
+    assert second == (
+        "`onnxruntime/__init__.py` of `onnxruntime 1.0` differs from its wheel, because uv's cache is damaged"
+    )
 
 
 @pytest.mark.parametrize("name", ["pyvenv.cfg", "bin/pyvenv.cfg", "bin/python._pth"])
