@@ -32,8 +32,11 @@ SYSTEM_PATHS = (
 
 `/opt`, `/usr/src` and other folders are not readable, since they may contain a checkout.
 """
-VENDOR_FOLDERS = {"/opt": ("amdgpu", "cuda", "intel", "nvidia", "rocm"), "/usr/local": ("cuda", "nvidia")}
-"""Prefixes of readable folders with libraries of devices."""
+VENDOR_FOLDERS = {
+    "/opt": ("amdgpu", "cray", "cuda", "intel", "nvidia", "rh", "rocm", "spack"),
+    "/usr/local": ("cuda", "nvidia"),
+}
+"""Prefixes of readable folders with libraries of devices and of interpreters."""
 ETC_FILES = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "alternatives", "localtime", "timezone"),
     *("locale.alias", "locale.conf", "nsswitch.conf", "passwd", "group", "os-release", "lsb-release", "debian_version"),
