@@ -7,6 +7,7 @@ restricted, since they run the repository's own code; only the CI runner's envir
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import secrets
@@ -73,7 +74,7 @@ class Permissions:
     """Permissions of a worker."""
 
     reads: frozenset[str] = frozenset()  # files, and folders with everything in them
-    all_reads: bool = False  # all files, except for hidden ones in the home folder and next to the files in `reads`
+    all_reads: bool = False  # all files, except for hidden ones in private folders
     processes: bool = False
     devices: bool = False
     file_mib: int = MIN_FILE_LIMIT_MIB  # size limit of each file that the worker writes
@@ -147,26 +148,42 @@ def _list_libraries(library: str) -> Iterator[str]:
             yield from (str(file) for file in folder.iterdir() if _LIBRARY_NAME.search(file.name))
 
 
-def _list_user_files(files: Iterable[str]) -> Iterator[str]:
-    """Yield all files and folders, except those with hidden names in the home folder and in the folders of `files`.
+def _find_private_folders(permissions: Permissions) -> set[Path]:
+    """Return folders that may contain credentials: the home folder, and the repositories of models and of this process.
+
+    Of a repository, these are the folders from each model up to the root. If all files are readable, the folders of
+    models outside of repositories are also private.
+    """
+    folders = {Path(os.path.realpath(folder)) for folder in {Path(file).parent for file in permissions.reads}}
+    private = {Path(os.path.realpath(folder)) for folder in _home_folders()}
+    private |= folders if permissions.all_reads else set()
+    with contextlib.suppress(OSError):  # the working directory was removed
+        folders.add(Path(os.path.realpath(Path.cwd())))
+    is_root = functools.cache(lambda folder: (folder / ".git").exists())
+    for folder in folders:
+        above = (folder, *folder.parents)
+        private.update(above[: max((index for index, parent in enumerate(above) if is_root(parent)), default=-1) + 1])
+    return private
+
+
+def _list_user_files(private: Set[Path]) -> Iterator[str]:
+    """Yield all files and folders, except those with hidden names in private folders.
 
     Hidden names begin with a dot. They may contain credentials.
     """
-    folders = (*map(Path, _home_folders()), *(Path(file).parent for file in files))
-    protected = {Path(os.path.realpath(folder)) for folder in folders}
-    ancestors = {parent for folder in protected for parent in folder.parents}
+    ancestors = {parent for folder in private for parent in folder.parents}
     pending = [Path("/")]
     while pending:
         path = pending.pop()
-        if path in protected or path in ancestors:
+        if path in private or path in ancestors:
             with contextlib.suppress(OSError):
-                pending += (entry for entry in path.iterdir() if path not in protected or entry.name[0] != ".")
-        elif not path.is_symlink() or not _leads_to(Path(os.path.realpath(path)), protected, ancestors):
+                pending += (entry for entry in path.iterdir() if path not in private or entry.name[0] != ".")
+        elif not path.is_symlink() or not _leads_to(Path(os.path.realpath(path)), private, ancestors):
             yield str(path)
 
 
-def _leads_to(target: Path, protected: Set[Path], ancestors: Set[Path]) -> bool:
-    return target in ancestors or any(target.is_relative_to(folder) for folder in protected)
+def _leads_to(target: Path, private: Set[Path], ancestors: Set[Path]) -> bool:
+    return target in ancestors or any(target.is_relative_to(folder) for folder in private)
 
 
 def _home_folders() -> Iterator[str]:
@@ -214,8 +231,10 @@ class WorkerFolder:
     def write_permissions(self, permissions: Permissions) -> Path:
         """Write the worker's permissions to a file that the worker cannot change."""
         file = self.path.with_name("rights.json")
-        reads = {*permissions.reads, *(_list_user_files(permissions.reads) if permissions.all_reads else ())}
+        private = _find_private_folders(permissions)
+        reads = {*permissions.reads, *(_list_user_files(private) if permissions.all_reads else ())}
         fields = {**asdict(permissions), "reads": sorted(reads), "folder": str(self.path)}
+        fields["private"] = sorted(map(str, private))
         file.write_bytes(msgspec.json.encode(fields))
         return file
 

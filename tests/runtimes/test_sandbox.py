@@ -281,7 +281,9 @@ def test_a_user_environment_cannot_read_credentials(
     home = tmp_path / "home"
     (home / ".ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path / "home" / ".ssh")
     keys = {home / ".ssh" / "id": False, home / "data": True, den.outside / "key": True, den.models / ".env": False}
+    keys |= {tmp_path / ".git" / "config": False, tmp_path / ".env": False}
     (home / "keys").symlink_to(".ssh")
     for key in keys:
         key.parent.mkdir(exist_ok=True)
@@ -297,6 +299,47 @@ def test_a_user_environment_cannot_read_credentials(
             seen[key] = isinstance(host.submit(spec, job).result(60), Completed)
 
     assert seen == keys
+
+
+@held
+def test_a_repository_in_a_system_folder_is_unreadable(
+    den: Den, tmp_path: Path, fake_worker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repository and the home folder are excluded from readable folders; links to them are, too."""
+    system = tmp_path / "system"
+    files = {"lib/a.so": True, "lib/home/token": False, "lib/app/.git/config": False, "lib/app/key": False}
+    for file in files:
+        (system / file).parent.mkdir(parents=True, exist_ok=True)
+        (system / file).write_text("secret")
+    for link, target in {"link": "lib/app", "lib/up": "..", "lib/b": "a.so"}.items():
+        (system / link).symlink_to(target)
+    files |= {"lib/b": True, "link/key": False, "lib/up/lib/app/key": False}
+    monkeypatch.setenv("HOME", str(system / "lib" / "home"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(system))
+    monkeypatch.chdir(system / "lib" / "app")
+    seen = {}
+    with den.host(limited=True) as host:
+        for file in files:
+            variables = (("OUTSIDE", str((system / file).parent)), ("KEY", (system / file).name))
+            spec = replace(den.hostile_spec(0), environment=variables)
+            seen[file] = isinstance(
+                host.submit(spec, Load(model=den.model("read_the_named_key"))).result(60), Completed
+            )
+
+    assert seen == files
+
+
+@held
+@pytest.mark.parametrize("folder", ["/opt", "/usr/src", "/usr/local"])
+def test_folders_that_may_contain_a_checkout(folder: str, den: Den) -> None:
+    """A checkout in these folders is unreadable."""
+    if not Path(folder).is_dir():
+        pytest.skip("does not exist")
+    with den.host(limited=True) as host:
+        spec = replace(den.hostile_spec(0), environment=(("OUTSIDE", folder),))
+        listed = host.submit(spec, Load(model=den.model("list_keys"))).result(60)
+
+    assert isinstance(listed, Refused), listed
 
 
 @pytest.mark.skipif(not LINUX, reason="the sandbox is only available on Linux")

@@ -1,7 +1,7 @@
 """Sandbox of a worker, applied before it imports an engine.
 
-The pool writes the permissions to a file: `reads` and `folder` (paths), `all_reads`, `processes` and `devices`
-(booleans), `file_mib` (a number).
+The pool writes the permissions to a file: `reads`, `folder` and `private` (paths; private folders are not readable as
+parts of system folders), `all_reads`, `processes` and `devices` (booleans), `file_mib` (a number).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterable, Iterator, List
 
 if sys.platform != "win32":
     import resource
@@ -17,11 +17,26 @@ if sys.platform != "win32":
 OPEN_FILES = 4096
 EXTRA_TASKS = 512
 
+SYSTEM_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "share")
 SYSTEM_PATHS = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"),
-    *("/home/linuxbrew/.linuxbrew", "/run/current-system", "/run/opengl-driver", "/proc", "/sys"),
+    *(
+        parent + name
+        for parent in ("/", "/usr/", "/usr/local/")
+        for name in SYSTEM_FOLDERS
+        if parent + name != "/share"
+    ),
+    *("/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew", "/run/current-system", "/run/opengl-driver"),
+    *("/usr/local/ssl/openssl.cnf", "/proc", "/sys"),
 )
-"""Readable folders with programs, libraries and kernel files. Private files of other processes remain unreadable."""
+"""Readable folders with programs, libraries and kernel files. Private files of other processes remain unreadable.
+
+`/opt`, `/usr/src` and other folders are not readable, since they may contain a checkout.
+"""
+VENDOR_FOLDERS = {
+    "/opt": ("amdgpu", "cray", "cuda", "intel", "nvidia", "rh", "rocm", "spack"),
+    "/usr/local": ("cuda", "nvidia"),
+}
+"""Prefixes of readable folders with libraries of devices and of interpreters."""
 ETC_FILES = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "alternatives", "localtime", "timezone"),
     *("locale.alias", "locale.conf", "nsswitch.conf", "passwd", "group", "os-release", "lsb-release", "debian_version"),
@@ -67,7 +82,8 @@ def _limit_on_linux(subject: str, needs: Dict[str, Any]) -> None:
         devices = os.listdir("/dev") if needs["devices"] else []
         accelerators = [name for name in devices if name.startswith(ACCELERATORS)]
         writes = [needs["folder"], *PLAIN_DEVICES, *(os.path.join("/dev", name) for name in accelerators)]
-        reads = [*SYSTEM_PATHS, *("/etc/" + name for name in ETC_FILES), *_python_paths(), *needs["reads"]]
+        system = [*SYSTEM_PATHS, *_vendor_paths(), *_linker_paths(), *_python_paths()]
+        reads = [*_exclude(system, needs["private"]), *("/etc/" + name for name in ETC_FILES), *needs["reads"]]
         linux_sandbox.restrict_files(reads, writes, lists_all=needs["all_reads"])
     else:
         system_calls.restrict_system_calls(processes=needs["processes"], devices=needs["devices"])
@@ -87,6 +103,43 @@ def _set_resource_limits(needs: Dict[str, Any]) -> None:
             resource.setrlimit(kind, (soft, hard))
         except (OSError, ValueError):  # macOS has its own upper limits
             continue
+
+
+def _vendor_paths() -> Iterator[str]:
+    for parent, prefixes in VENDOR_FOLDERS.items():
+        names = os.listdir(parent) if os.path.isdir(parent) else []
+        yield from (os.path.join(parent, name) for name in names if name.startswith(prefixes))
+
+
+def _linker_paths() -> Iterator[str]:
+    """Yield the folders of libraries in the settings of the dynamic linker."""
+    folder = "/etc/ld.so.conf.d"
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    for file in ("/etc/ld.so.conf", *(os.path.join(folder, name) for name in names)):
+        try:
+            with open(file, encoding="utf-8", errors="surrogateescape") as lines:
+                yield from (line.strip() for line in lines if line.startswith("/"))
+        except OSError:
+            continue
+
+
+def _exclude(paths: Iterable[str], private: List[str]) -> Iterator[str]:
+    """Yield the paths; instead of a path that contains private folders, yield the other files and folders in it."""
+    for path in paths:
+        real = os.path.realpath(path).rstrip("/") + "/"
+        inner = [folder for folder in private if folder.startswith(real)]
+        try:
+            names = os.listdir(real) if inner else []
+        except OSError:
+            continue
+        if not inner:
+            yield path
+        for name in names:
+            child = os.path.join(real, name)
+            target = os.path.realpath(child).rstrip("/") + "/"
+            is_private = any(target.startswith(folder + "/") for folder in inner)
+            if not is_private and not (os.path.islink(child) and any(folder.startswith(target) for folder in inner)):
+                yield from _exclude([child], inner)
 
 
 def _python_paths() -> Iterator[str]:
