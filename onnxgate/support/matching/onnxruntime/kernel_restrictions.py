@@ -273,6 +273,16 @@ _FUSION_GAPS: Mapping[str, tuple[str, str, SupportGap | str]] = {
             about="no elements",
         ),
     ),
+    "Optional": (  # Source: 16 models with optional values of constants, loaded on 12 releases
+        "",
+        "1.26.0",
+        SupportGap(
+            "attribute-unsupported",
+            "`{name}` of a constant is computed when the model is loaded",
+            "cannot store optional values as constants",
+            about="constant",
+        ),
+    ),
     "QuickGelu": (
         "",
         "1.30.0",
