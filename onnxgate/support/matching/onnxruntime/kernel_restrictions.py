@@ -133,6 +133,8 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
     name, values = f"{operation.label}({since})", read_attribute_values(operation)
     for restriction in _ALL_RESTRICTIONS:
         if restriction.concerns(operation, since, release, values) and _reads(operation, restriction.attribute):
+            if operation.name == "Cast" and operation.inputs[:1] == operation.outputs[:1]:
+                return f"the optimizer may remove `{operation.label}`, which does not change the type"
             if not restriction.is_certain:
                 return f"the process may crash, because `{operation.label}` is not valid: {restriction.problem}"
             problem = f"`{name}`: {restriction.problem}"

@@ -781,3 +781,11 @@ def test_optional_constant(inputs: str, body: str, expected: list[str]) -> None:
     model.graph.initializer.append(onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [2], [1.0, 2.0]))
 
     assert expected == [predict_model(model, release) for release in ("1.26.0", "1.27.0")]
+
+
+@pytest.mark.parametrize(("to", "result", "expected"), [(1, "float", "unknown"), (11, "double", "refused")])
+def test_cast_to_the_same_type(to: int, result: str, expected: str) -> None:
+    """The optimizer may remove the node before its kernel checks the attributes."""
+    body = f'a = Relu (x) b = Cast <to = {to}, round_mode = "linear"> (a) y = Neg (b)'
+
+    assert expected == verdict(24, f"(float[N] x) => ({result}[N] y) {{ {body} }}", "1.31.1")
