@@ -31,12 +31,13 @@ from onnxgate.model.reading.external_data import (
     DataLayout,
     classify_layout,
     find_spellings,
+    inspect_data_file,
     is_spelling,
     read_external_entries,
 )
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_source_line
-from onnxgate.model.subgraphs.reduced_models import list_unread_weights
+from onnxgate.model.subgraphs.reduced_models import list_unread_weights, list_unused_weights
 from onnxgate.model.validity import CheckedModel, find_missing_operators, is_shape_contradiction, supports_opset
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.plan import PlannedRuntime
@@ -304,6 +305,9 @@ def _find_refused_external_data(
 ) -> Iterator[ExternalDataOnRuntime]:
     """Yield each external data file together with each runtime that refuses its path, use or spelling."""
     unread, parsed = list_unread_weights(view), list_parsed_weights(view, model.selected.absolute)
+    unfound = _list_unfound_locations(model, view)
+    inner = view.graphs[1:] if view.external else ()
+    idle = {name for graph in inner for name in list_unused_weights(graph.proto)}
     layouts: dict[str, DataLayout] = {"": "inside"}
     groups: dict[tuple[str, DataProblem], list[str]] = {}
     for name, tensor in view.external:
@@ -314,10 +318,13 @@ def _find_refused_external_data(
         for problem in (layouts[location], *used, *find_spellings(tensor)):
             groups.setdefault((location, problem), []).append(name)
     for (location, problem), names in sorted(groups.items()):
+        is_unfound = problem == "second-location" and location in unfound
+        lazy = unread if problem != "second-location" or is_unfound else unread | idle
         for data in supports:
-            is_lazy = data.engine.startswith("onnxruntime")
-            read = tuple(name for name in names if not (is_lazy and name in unread))
-            if read and (span := _find_refused_span(problem, data)) is not None:
+            read = tuple(name for name in names if not (name in lazy and data.engine.startswith("onnxruntime")))
+            is_refused = is_unfound and data.engine == ONNXRUNTIME
+            span = ("", "") if is_refused else _find_refused_span(problem, data)
+            if read and span is not None:
                 yield ExternalDataOnRuntime(model.path, model.place, data.name, location, problem, read, *span)
 
 
@@ -340,6 +347,22 @@ def _find_doubts(view: ModelView, *, has_wrong_shape: bool) -> dict[str, str]:
             if limits.reads_differently(spelling, engine):
                 doubts[engine] = REPEATED_ENTRIES
     return doubts
+
+
+def _list_unfound_locations(model: LocatedModel, view: ModelView) -> frozenset[str]:
+    """Return the locations of tensors in subgraphs that name another file first, which does not exist.
+
+    Releases of ONNX Runtime that accept a second location require the first file, but only in subgraphs.
+    Source: 15 models, loaded on 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0.
+    """
+    own = {tensor.name for tensor in view.proto.graph.initializer}
+    found = set()
+    for name, tensor in view.external:
+        locations = [entry.value for entry in tensor.external_data if entry.key == "location"]
+        is_inner = len(locations) > 1 and name not in own
+        if is_inner and inspect_data_file(model.selected.absolute, locations[0]).problem:
+            found.add(locations[-1])
+    return frozenset(found)
 
 
 @functools.lru_cache(maxsize=64)

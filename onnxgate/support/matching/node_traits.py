@@ -25,7 +25,18 @@ _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalizati
 DESCRIBED = frozenset(
     (
         *(*_RANKED, *COMPUTED, *FUSED, "BatchNormalization", "Clip", "Concat", "Div", "Dropout", "GridSample"),
-        *("Add", "Identity", "Mod", "Mul", "Resize", "Sub", "SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"),
+        *(
+            "Add",
+            "Identity",
+            "Mod",
+            "Mul",
+            "Optional",
+            "Resize",
+            "Sub",
+            "SoftmaxCrossEntropyLoss",
+            "Squeeze",
+            "Upsample",
+        ),
     )
 )
 """Names of the operators that have traits."""
@@ -79,6 +90,8 @@ class TraitReader:
             return NodeTraits(constant_fault=fault, has_late_fault=late, has_fixed_axis=fixed)
         if name in _NEUTRAL_PLACES and self._has_empty_operand(node):
             return NodeTraits(fusion="no elements")
+        if name == "Optional":
+            return NodeTraits(fusion="Optional") if self.values.is_folded(node.inputs[0], 0) else NO_TRAITS
         if name in ("Div", "Mod"):
             return self._read_division(node) if len(node.inputs) > 1 else NO_TRAITS
         if name in ("Resize", "Upsample"):
