@@ -1,12 +1,15 @@
 """Faults in local functions and subgraphs that `onnx.checker` does not report, or not for the model as it is written.
 
 Source: 102 models of local functions in six domains, used or not, and 17 of subgraphs, loaded on 7 releases of ONNX
-Runtime from 1.16.3 to 1.32.0, all of which refuse these.
+Runtime from 1.16.3 to 1.32.0, all of which refuse these; 23 of them loaded on two releases of ONNX Runtime Web, which
+refuse them, and on all releases of OpenVINO and tract in `support/data`, which ignore functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+import msgspec
 
 from onnxgate.core.text import pluralize
 from onnxgate.model.facts import DEFAULT_DOMAIN, model_domain
@@ -18,25 +21,38 @@ _RUNTIME_DOMAINS = ("ai.onnx", "com.microsoft", "com.ms")
 """Prefixes of domains that runtimes define operators of, which may replace local functions."""
 
 
-def find_inner_faults(view: ModelView) -> Iterator[tuple[str, str]]:
-    """Yield the message of each fault, and the name of the affected node if there is one."""
+_OTHER_ENGINES = ("openvino", "tract")
+
+
+class InnerFault(msgspec.Struct, frozen=True):
+    """A fault in a local function or subgraph."""
+
+    message: str
+    node: str = ""  # affected node, if any
+    accepted_by: tuple[str, ...] = ()  # engines whose known releases all load the model anyway
+
+
+def find_inner_faults(view: ModelView) -> Iterator[InnerFault]:
+    """Yield each fault in local functions and subgraphs."""
+    called = list_called_functions(view)
+    followed = set(called)
     for function in view.functions:
         if message := _check_function(function):
-            yield f"its local function `{format_function_key(function_key(function.proto))}` {message}", ""
-    called = list_called_functions(view)
+            yield InnerFault(message, accepted_by=() if function in followed else _OTHER_ENGINES)
     if view.functions:
         functions = {function_key(function.proto): function for function in view.functions}
         for node in (node for scope in (*view.graphs, *called) for node in _iter_nodes(scope)):
             if node.operator in functions and not node.operator[0].startswith(_RUNTIME_DOMAINS):
                 message = _check_call(node, functions[node.operator])
                 if message:
-                    yield f"local function `{format_function_key(node.operator)}` {message}", node.name
+                    yield InnerFault(f"local function `{format_function_key(node.operator)}` {message}", node.name)
     if view.spells_default_domain:
         for scope in (*view.graphs[1:], *called):
             for node in _iter_nodes(scope):
                 if node.proto.domain == DEFAULT_DOMAIN:
                     where = "subgraphs and local functions"
-                    yield f"`{node.operator[1]}` has the domain `{DEFAULT_DOMAIN}`, which must be empty in {where}", ""
+                    message = f"`{node.operator[1]}` has the domain `{DEFAULT_DOMAIN}`, which must be empty in {where}"
+                    yield InnerFault(message, accepted_by=() if scope in followed else ("tract",))
 
 
 def _iter_nodes(scope: GraphView) -> Iterator[NodeView]:
@@ -46,15 +62,18 @@ def _iter_nodes(scope: GraphView) -> Iterator[NodeView]:
 
 def _check_function(function: GraphView) -> str:
     """Return why runtimes refuse a function even if it is not called; "" if they accept it."""
+    called = f"local function `{format_function_key(function_key(function.proto))}`"
     made = {name for node in function.nodes for name in node.outputs}
-    if missing := next((name for name in function.proto.output if name not in made), None):
-        return f"has the output `{missing}`, which no node of it computes"
     if "" in (*function.proto.input, *function.proto.output):
-        return "has an input or output without a name"
+        return f"its {called} has an input or output without a name"
+    if missing := next((name for name in function.proto.output if name not in made), None):
+        return f"its {called} has the output `{missing}`, which no node of it computes"
     imported = {opset.domain for opset in function.proto.opset_import}
     for node in function.all_nodes():
-        if node.operator[0] == DEFAULT_DOMAIN and node.proto.domain not in imported and imported & _SPELLINGS:
-            return f"imports the default domain with another spelling than `{node.operator[1]}` has"
+        domain = node.proto.domain
+        if node.operator[0] == DEFAULT_DOMAIN and domain not in imported and imported & _SPELLINGS:
+            own, other = ("the domain `ai.onnx`", "an empty one") if domain else ("an empty domain", "`ai.onnx`")
+            return f"`{node.operator[1]}` in its {called} has {own}, but the function imports {other}"
     return ""
 
 

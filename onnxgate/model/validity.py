@@ -74,8 +74,12 @@ _TOPIC_PATTERNS = {
 """Patterns of messages from onnx about faults that runtimes also report, keyed by topic. Source: onnx 1.16–1.23."""
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
 """Error message from onnx if shape inference needs data that the copy does not have. It is not a fault of the model."""
+_OTHER_ENGINES = ("openvino", "tract")
+"""Engines that load models without values, and models with two nodes of one name.
 
-
+Source: such models, loaded on all releases of the two engines in `support/data` (names: on the oldest and newest).
+ONNX Runtime 1.16.3–1.32.0 and ONNX Runtime Web refuse them.
+"""
 _ONNX_ERRORS = (OnnxError, RuntimeError, ValueError, IndexError, OverflowError)
 
 
@@ -86,6 +90,7 @@ class ModelFault(msgspec.Struct, frozen=True):
     node: str = ""  # affected node, if any
     harmless: bool = False  # all known runtimes load the model anyway
     about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape", "accepted"
+    accepted_by: tuple[str, ...] = ()  # engines whose known releases all load the model anyway
 
 
 def is_shape_contradiction(fault: ModelFault | None) -> bool:
@@ -116,7 +121,7 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
         OSError, UnreadableModel: omitted data cannot be read from the file.
     """
     own, unchecked = _find_own_fault(model, path), explain_unchecked(model)
-    if (own and not own.harmless) or unchecked:
+    if (own and _rank_fault(own) == (False, False)) or unchecked:
         return CheckedModel(model, own, unchecked)
     copy = copy_for_checker(model.proto, path) if needs_copy_for_checker(model) else model.proto
     fault, inferred = _run_checker(model, copy)
@@ -130,13 +135,17 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
 
 
 def _find_own_fault(model: ModelView, path: Path) -> ModelFault | None:
-    """Return the first fault that onnx does not find. A fault that is not harmless takes precedence."""
-    first: ModelFault | None = None
+    """Return the first fault that onnx does not find. A fault that more runtimes refuse takes precedence."""
+    worst: ModelFault | None = None
     for fault in _iter_own_faults(model, path):
-        if not fault.harmless:
+        if _rank_fault(fault) == (False, False):
             return fault
-        first = first or fault
-    return first
+        worst = min(worst or fault, fault, key=_rank_fault)
+    return worst
+
+
+def _rank_fault(fault: ModelFault) -> tuple[bool, bool]:
+    return fault.harmless, bool(fault.accepted_by)
 
 
 def _find_missing_shape(graph: GraphProto) -> ModelFault | None:
@@ -159,13 +168,14 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
     for key in find_recursive_functions(view, measure_calls(view)):
         yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
     if not model.graph.output and not _computes_values(view.graphs[0]):
-        yield ModelFault("it has neither outputs nor nodes that compute values")
+        yield ModelFault("it has neither outputs nor nodes that compute values", accepted_by=_OTHER_ENGINES)
     if view.functions or view.spells_default_domain:
-        yield from (ModelFault(message, node) for message, node in find_inner_faults(view))
+        for inner in find_inner_faults(view):
+            yield ModelFault(inner.message, inner.node, accepted_by=inner.accepted_by)
     for graph in view.graphs:
         yield from _find_missing_element_types(graph) if view.has_unusual_types else ()
         for name in _find_repeated(_list_node_names(graph)):
-            yield ModelFault(f"two nodes are named `{name}`", name)
+            yield ModelFault(f"two nodes are named `{name}`", name, accepted_by=_OTHER_ENGINES)
         for name in _find_repeated([tensor.name for tensor in graph.proto.initializer]):
             kinds = [(it.data_type, *it.dims) for it in graph.proto.initializer if it.name == name]
             is_equal = kinds[0] == kinds[-1]

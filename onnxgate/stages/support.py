@@ -30,6 +30,7 @@ from onnxgate.model.parsed_weights import list_parsed_weights
 from onnxgate.model.reading.external_data import (
     DataLayout,
     classify_layout,
+    find_data_files,
     find_spellings,
     inspect_data_file,
     is_spelling,
@@ -83,9 +84,7 @@ UNCERTAIN_SHAPE = "a declared shape differs from the inferred shape, so that ONN
 Source: 88 models of the backend tests with a wrong shape, loaded on 1.20.1, 1.22.0, 1.24.3 and 1.30.0: it refuses all;
 ONNX Runtime 1.30.0 loads 65 of them.
 """
-REPEATED_ENTRIES = (
-    "a tensor has two locations, offsets or lengths in its external data, of which the runtime uses the first"
-)
+UNCLEAR_ENTRIES = "its external data has entries that the runtime may refuse, or read differently from other runtimes"
 _WRONG_CONSTANTS = frozenset({"constants", "divisor"})
 """What problems of nodes with wrong constants are about (`SupportGap.about`)."""
 MISSING_PREDICTIONS = {"schemas": "kernel support is not predicted", "versions": "operator support is not predicted"}
@@ -227,7 +226,7 @@ def collect_model_evidence(
             (*_compare_limits(facts, model.place, supports, {}), gap),
             {name: prediction for name, prediction in predictions.items() if prediction.verdict == "refused"},
         )
-    typed = infer_model_types(content.view, content.inferred)
+    typed, external = infer_model_types(content.view, content.inferred), _group_external_data(model, content.view)
     required = _describe_required(runtimes)
     operator_predictions = OperatorPredictions(
         model,
@@ -235,7 +234,7 @@ def collect_model_evidence(
         supports,
         required,
         for_all_runtimes=len(supports) == len(runtimes),
-        doubts=_find_doubts(content.view, has_wrong_shape=is_shape_contradiction(content.fault)),
+        doubts=_find_doubts(external, supports, has_wrong_shape=is_shape_contradiction(content.fault)),
     )
     subjects, predictions = operator_predictions.collect()
     experimental = {data.name: operator_predictions.find_experimental(data) for data in supports}
@@ -250,7 +249,7 @@ def collect_model_evidence(
                 is_convertible=supports_opset(facts.opsets),
             ),
             *subjects,
-            *_find_refused_external_data(model, content.view, supports),
+            *_find_refused_external_data(model, content.view, external, supports),
             *operator_predictions.find_provider_fallbacks(),
         ),
         predictions,
@@ -300,28 +299,43 @@ def _compare_limits(
         )
 
 
-def _find_refused_external_data(
-    model: LocatedModel, view: ModelView, supports: Sequence[RuntimeSupportData]
-) -> Iterator[ExternalDataOnRuntime]:
-    """Yield each external data file together with each runtime that refuses its path, use or spelling."""
-    unread, parsed = list_unread_weights(view), list_parsed_weights(view, model.selected.absolute)
-    unfound = _list_unfound_locations(model, view)
-    inner = view.graphs[1:] if view.external else ()
-    idle = {name for graph in inner for name in list_unused_weights(graph.proto)}
-    layouts: dict[str, DataLayout] = {"": "inside"}
+_ExternalTensors = Mapping[tuple[str, DataProblem], Sequence[str]]
+"""Location and possible problem of external data -> names of the tensors, in the order of the model."""
+
+
+def _group_external_data(model: LocatedModel, view: ModelView) -> _ExternalTensors:
+    if not view.external:
+        return {}
+    parsed = list_parsed_weights(view, model.selected.absolute)
+    files = find_data_files(view, model.selected.absolute)
+    layouts: dict[str, DataLayout] = {it: classify_layout(model.selected.absolute, it) for it in files}
     groups: dict[tuple[str, DataProblem], list[str]] = {}
     for name, tensor in view.external:
         location = read_external_entries(tensor).get("location", "")
-        if location not in layouts:
-            layouts[location] = classify_layout(model.selected.absolute, location)
+        size = files[location].size_bytes if location else None
         used: tuple[DataProblem, ...] = ("parsed",) if name in parsed else ()
-        for problem in (layouts[location], *used, *find_spellings(tensor)):
+        for problem in (layouts.get(location, "inside"), *used, *find_spellings(tensor, size)):
             groups.setdefault((location, problem), []).append(name)
-    for (location, problem), names in sorted(groups.items()):
+    return dict(sorted(groups.items()))
+
+
+def _find_refused_external_data(
+    model: LocatedModel, view: ModelView, groups: _ExternalTensors, supports: Sequence[RuntimeSupportData]
+) -> Iterator[ExternalDataOnRuntime]:
+    """Yield each external data file together with each runtime that refuses its path, use or spelling.
+
+    Only tract reads the data of unused weights. Source: such models, loaded on all releases of OpenVINO (since 2026.0)
+    and tract in `support/data`, and on ONNX Runtime as in `list_unread_weights`.
+    """
+    if not groups:
+        return
+    unread, unfound = list_unread_weights(view), _list_unfound_locations(model, view)
+    idle = {name for graph in view.graphs[1:] for name in list_unused_weights(graph.proto)}
+    for (location, problem), names in groups.items():
         is_unfound = problem == "second-location" and location in unfound
-        lazy = unread if problem != "second-location" or is_unfound else unread | idle
+        ignored = unread if problem != "second-location" or is_unfound else unread | idle
         for data in supports:
-            read = tuple(name for name in names if not (name in lazy and data.engine.startswith("onnxruntime")))
+            read = tuple(name for name in names if data.engine == "tract" or name not in ignored)
             is_refused = is_unfound and data.engine == ONNXRUNTIME
             span = ("", "") if is_refused else _find_refused_span(problem, data)
             if read and span is not None:
@@ -339,13 +353,15 @@ def _find_refused_span(problem: DataProblem, data: RuntimeSupportData) -> tuple[
     return find_layout_span(layout, data.engine) if supports_layout(data.limits, layout) is False else None
 
 
-def _find_doubts(view: ModelView, *, has_wrong_shape: bool) -> dict[str, str]:
-    """Return why an engine may refuse the model as a whole, by engine."""
-    doubts = {WEB_ENGINE: UNCERTAIN_SHAPE} if has_wrong_shape else {}
-    for spelling in {it for _, tensor in view.external for it in find_spellings(tensor)}:
-        for engine in limits.list_table_engines():
-            if limits.reads_differently(spelling, engine):
-                doubts[engine] = REPEATED_ENTRIES
+def _find_doubts(
+    groups: _ExternalTensors, supports: Sequence[RuntimeSupportData], *, has_wrong_shape: bool
+) -> dict[str, str]:
+    """Return why a runtime may refuse the model as a whole, by its name."""
+    doubts = {data.name: UNCERTAIN_SHAPE for data in supports if has_wrong_shape and data.engine == WEB_ENGINE}
+    for _, problem in groups:
+        for data in supports:
+            if is_spelling(problem) and limits.is_spelling_unclear(data.planned.runtime.release, problem, data.engine):
+                doubts[data.name] = UNCLEAR_ENTRIES
     return doubts
 
 
@@ -393,8 +409,8 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         wrong, predictions = _find_wrong_constants(complete), {}
         for data, own in zip(self.supports, complete, strict=True):
             prediction = restrict_to_known(own, data)
-            if data.engine in self.doubts and prediction.verdict == "loads":
-                prediction = replace(prediction, unknown_reason=self.doubts[data.engine])
+            if data.name in self.doubts and prediction.verdict == "loads":
+                prediction = replace(prediction, unknown_reason=self.doubts[data.name])
             subjects += self._find_refused(data, prediction, wrong)
             subjects += self._find_refused_interface(data, prediction)
             subjects += self._find_unknown(data.name, prediction)

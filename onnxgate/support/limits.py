@@ -33,16 +33,22 @@ _ONNXRUNTIME_SPELLINGS: Mapping[DataSpelling, _Span] = {
 _SPELLING_SPANS: Mapping[str, Mapping[DataSpelling, _Span]] = {
     "onnxruntime": _ONNXRUNTIME_SPELLINGS,
     "onnxruntime-web": {**_ONNXRUNTIME_SPELLINGS, "null": _NEVER},
-    "openvino": {"hexadecimal": _NEVER},
-    "tract": {"negative-zero": _NEVER, "spaced": _NEVER, "hexadecimal": _NEVER, "null": _NEVER},
+    "openvino": {"hexadecimal": _NEVER, "longer-file": _NEVER},
+    "tract": dict.fromkeys(("negative-zero", "spaced", "hexadecimal", "null", "zero-length", "longer-file"), _NEVER),
 }
 """First and last release of an engine that accepts a spelling of external data; all accept the others.
 
 Source: 361 models loaded with each of 20 releases of ONNX Runtime from 1.16.3 to 1.32.0, among them those before and
-after each bound; 105 models loaded with each release of the other engines in `data/`.
+after each bound; 92 models loaded with each release of the other engines in `data/`, and 100 with each of OpenVINO.
 """
-_UNCLEAR_SPELLINGS: Mapping[str, tuple[DataSpelling, ...]] = {"tract": ("second-location", "second-number")}
-"""Spellings with which an engine reads other data. Source: tract uses the first entry of a name, the others the last.
+_UNCLEAR_SPELLINGS: Mapping[str, Mapping[DataSpelling, _Span]] = {
+    "openvino": dict.fromkeys(("hexadecimal", "longer-file"), ("", "2024.6.0")),
+    "tract": {"second-location": ("", ""), "second-number": ("", "")},
+}
+"""First and last release of an engine that reads other data with a spelling, or refuses it for some element types.
+
+Source: tract uses the first of two entries, the others the last. OpenVINO 2024 refuses float, double, int32, int64 and
+uint64, and loads the other types.
 """
 
 
@@ -203,10 +209,13 @@ def find_spelling_span(spelling: DataSpelling, engine: str) -> tuple[str, str]:
 
 def refuses_spelling(release: str, spelling: DataSpelling, engine: str) -> bool:
     """Return whether a release refuses external data with a spelling."""
+    if is_spelling_unclear(release, spelling, engine):
+        return False
     span = _SPELLING_SPANS.get(engine, {}).get(spelling, ("", ""))
     return span is _NEVER or not is_release_within(release, *span)
 
 
-def reads_differently(spelling: DataSpelling, engine: str) -> bool:
-    """Return whether an engine may read other data with this spelling, so that no prediction is possible."""
-    return spelling in _UNCLEAR_SPELLINGS.get(engine, ())
+def is_spelling_unclear(release: str, spelling: DataSpelling, engine: str) -> bool:
+    """Return whether a release may read other data with this spelling, or refuse it, so that nothing is predicted."""
+    span = _UNCLEAR_SPELLINGS.get(engine, {}).get(spelling)
+    return span is not None and is_release_within(release, *span)

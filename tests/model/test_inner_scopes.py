@@ -31,7 +31,11 @@ def fault_of(tmp_path: Path, call: str, function: str) -> str:
         ("y = my.f (x)", FUNCTION + "(a) => () { b = Neg (a) }", "has 0 outputs, but is called with 1"),
         ("y = my.f (x, x)", FUNCTION + "(a) => (b) { b = Neg (a) }", "has 1 input, but is called with 2"),
         ("y, z = my.f (x)", FUNCTION + "(a) => (b) { b = Neg (a) }", "has 1 output, but is called with 2"),
-        ("y = Neg (x)", FUNCTION + "(a) => (b) { b = ai.onnx.Neg (a) }", "another spelling than `Neg`"),
+        (
+            "y = Neg (x)",
+            FUNCTION + "(a) => (b) { b = ai.onnx.Neg (a) }",
+            "`Neg` in its local function `my.f` has the domain `ai.onnx`, but the function imports an empty one",
+        ),
         (
             "y = my.f (x)",
             '<domain: "my", opset_import: ["ai.onnx": 16]> f (a) => (b) { b = ai.onnx.Neg (a) }',
@@ -58,6 +62,30 @@ def test_functions_that_runtimes_accept(tmp_path: Path, call: str, function: str
     assert fault_of(tmp_path, call, function) == ""
 
 
+@pytest.mark.parametrize(("call", "engines"), [("y = Neg (x)", ("openvino", "tract")), ("y = my.f (x)", ())])
+def test_engines_that_ignore_functions(tmp_path: Path, call: str, engines: tuple[str, ...]) -> None:
+    """A function that is not called does not matter to engines without local functions."""
+    path = write(
+        tmp_path / "model.onnx", parse(f"g (float[3] x) => (float[3] y) {{ {call} }}\n{FUNCTION}(a) => (b) {{ }}", HEAD)
+    )
+
+    fault = find_fault(read_view(path, large_bytes=10**9, small_bytes=64), path)
+
+    assert fault is not None
+    assert engines == fault.accepted_by
+
+
+def test_worse_faults_come_first(tmp_path: Path) -> None:
+    """A fault that all engines refuse is reported rather than one that some ignore."""
+    text = f"g (float[3] x) => (float[4] y) {{ y = MatMul (x, x, x) }}\n{FUNCTION}(a) => (b) {{ }}"
+    path = write(tmp_path / "model.onnx", parse(text, HEAD))
+
+    fault = find_fault(read_view(path, large_bytes=10**9, small_bytes=64), path)
+
+    assert fault is not None
+    assert "input size 3" in fault.message
+
+
 def test_domain_of_nodes_in_branches(tmp_path: Path) -> None:
     """The long name of the default domain is accepted in the main graph only."""
     path = write(tmp_path / "model.onnx", parse(BRANCHES.replace("= Relu", "= ai.onnx.Relu")))
@@ -66,6 +94,7 @@ def test_domain_of_nodes_in_branches(tmp_path: Path) -> None:
 
     assert fault is not None
     assert "`Relu` has the domain `ai.onnx`" in fault.message
+    assert fault.accepted_by == ("tract",)
 
 
 def test_nodes_next_to_unknown_operators(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import msgspec
+import pytest
 from packaging.version import Version
 
+from onnxgate.model.reading.external_data import DataSpelling
 from onnxgate.support import limits
 
 
@@ -136,3 +138,28 @@ def test_an_engine_may_accept_every_version() -> None:
     unlimited = limits.Limits(ir=None, opsets={})
 
     assert limits.accepts_versions(unlimited, 99, {"ai.onnx": 99, "my.domain": 7})
+
+
+@pytest.mark.parametrize(
+    ("runtime", "spelling", "expected"),
+    [
+        ("onnxruntime 1.22.1", "hexadecimal", True),
+        ("onnxruntime 1.23.0", "hexadecimal", False),
+        ("onnxruntime-web 1.20.1", "hexadecimal", True),
+        ("onnxruntime-web 1.30.0", "second-location", True),
+        ("onnxruntime 1.32.0", "unknown-entry", True),
+        ("openvino 2026.4.1", "unknown-entry", False),
+        ("openvino 2024.6.0", "hexadecimal", None),
+        ("openvino 2025.0.0", "hexadecimal", True),
+        ("tract 0.23.9", "hexadecimal", True),
+        ("tract 0.21.8", "signed", False),
+        ("tract 0.21.8", "second-location", None),
+        ("tract 0.23.9", "longer-file", True),
+    ],
+)
+def test_spellings_by_engine(runtime: str, spelling: DataSpelling, expected: bool | None) -> None:
+    """Each was loaded; nothing is predicted where the result depends on more than the spelling."""
+    engine, release = runtime.split()
+    refuses = limits.refuses_spelling(release, spelling, engine)
+
+    assert (None if limits.is_spelling_unclear(release, spelling, engine) else refuses) == expected

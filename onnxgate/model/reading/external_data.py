@@ -66,6 +66,8 @@ DataSpelling = Literal[
     "second-location",
     "second-number",  # a second offset or length
     "null",  # a location with a null character
+    "zero-length",  # a length 0 of a tensor with elements
+    "longer-file",  # no length or a length 0, although the file does not end with the tensor
 ]
 """Spellings of external data entries that only some runtimes accept."""
 _SPELLINGS = frozenset(get_args(DataSpelling))
@@ -118,9 +120,12 @@ def read_external_entries(tensor: TensorProto) -> dict[str, str]:
     return entries
 
 
-def find_spellings(tensor: TensorProto) -> set[DataSpelling]:
-    """Return the spellings in a tensor's valid external data entries that some runtimes refuse."""
-    found: set[DataSpelling] = set()
+def find_spellings(tensor: TensorProto, file_bytes: int | None = None) -> set[DataSpelling]:
+    """Return the spellings in a tensor's valid external data entries that some runtimes refuse.
+
+    `file_bytes` is the size of the data file, if it is known.
+    """
+    found = _classify_range(tensor, file_bytes)
     keys: set[str] = set()
     for entry in tensor.external_data:
         key, value = entry.key, entry.value
@@ -138,6 +143,20 @@ def find_spellings(tensor: TensorProto) -> set[DataSpelling]:
         elif not value or key not in _KNOWN_KEYS:
             found.add("unknown-entry")
         keys.add(key)
+    return found
+
+
+def _classify_range(tensor: TensorProto, file_bytes: int | None) -> set[DataSpelling]:
+    needed = required_bytes(tensor)
+    try:
+        offset, length = read_data_range(tensor)
+    except ValueError:
+        return set()
+    if length is not None or not needed:
+        return set()
+    found: set[DataSpelling] = {"zero-length"} if "length" in read_external_entries(tensor) else set()
+    if file_bytes is not None and file_bytes > offset + needed:
+        found.add("longer-file")
     return found
 
 

@@ -32,12 +32,21 @@ _FIXES: Mapping[str, tuple[Way, ...]] = {
 """What a fault is about (`ModelFault.about`) -> its fix; repairs are completed with the path of the model."""
 
 _EXPORT = Action("export the model again")
+_REMOVE = Action("remove the function if no node calls it")
 _FIXES_BY_TEXT: Mapping[str, tuple[Way, ...]] = {
     "two nodes are named": (Action("rename one of the nodes"), Action("remove its name, which is optional")),
     "must be topologically sorted": (
         Action("sort the nodes with `onnx_ir.passes.common.TopologicalSortPass`"),
         Action("add the node that produces the missing value"),
     ),
+    "which no node of it computes": (_REMOVE, Action("remove the output from the function and its calls")),
+    "an input or output without a name": (_REMOVE, Action("give it a name")),
+    "but is called with": (Action("drop the extra arguments of the call"), Action("add them to the function")),
+    "but the function imports": (
+        Action("clear the domain `ai.onnx` in the function, both in its nodes and in its imports"),
+    ),
+    "which must be empty in subgraphs": (Action("clear the domain of this node"),),
+    "neither outputs nor nodes": (Action("declare an output of the model"),),
     "Field 'type' of 'value_info'": (Repair("", "to add the inferred type"), _EXPORT),
     "Incompatible dimensions": (Action("correct the shapes of the inputs and weights of the node"), _EXPORT),
     "existing shape differ": (
@@ -55,8 +64,8 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     A model violates the ONNX specification.
 
     ## Why it matters
-    Runtimes may refuse the model or interpret it differently. If all known releases load the model, or if all required
-    runtimes run it, this is a warning.
+    Runtimes may refuse the model or interpret it differently. If all known releases of the required engines load the
+    model, or if all required runtimes run it, this is a warning.
 
     ## What to do
     - Inspect the node shown in the finding. Usually, its operator needs a newer opset, or the node was edited manually.
@@ -70,16 +79,18 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     fix = next((fix for text, fix in _FIXES_BY_TEXT.items() if text in fault.message), DEFAULT_FIX)
     fix = _FIXES.get(fault.about, fix) + ((ACCEPTED_FIX,) if fault.about == "accepted" else ())
     named = f"node `{fault.node}`: " if fault.node else ""
+    engines = {name.partition(" ")[0] for name in subject.runtimes}
+    accepted = fault.harmless or (bool(engines) and engines.issubset(fault.accepted_by))
     yield Hit(
         subject.graph.place or subject.place,
         f"is not valid ONNX: {named}{fault.message}",
         model=subject.path,
         node=fault.node,
         fix=tuple(structs.replace(way, model=subject.path) if isinstance(way, Repair) else way for way in fix),
-        level=Level.WARNING if fault.harmless else None,
+        level=Level.WARNING if accepted else None,
         relations=(
             *follows_from(*RULES_BY_SUBJECT.get(fault.about, ())),
-            *(() if fault.harmless else (decided_by_runs(subject.runtimes),)),
+            *(() if accepted else (decided_by_runs(subject.runtimes),)),
         ),
         identity=fault.about or mask_numbers(fault.node),
     )

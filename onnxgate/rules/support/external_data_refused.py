@@ -24,6 +24,8 @@ _PHRASES = {
     "unknown-entry": "an entry is unknown or empty",
     "second-location": "a tensor has two locations",
     "null": "a location contains a null character",
+    "zero-length": "a length is 0",
+    "longer-file": "no length, but the file does not end with the tensor",
     "parsed": "shape inference needs the data",
 }
 COPY_FIX = "copy the model and its data instead of linking them"
@@ -41,7 +43,8 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
 
     The entries of a tensor name its file, offset and length. ONNX Runtime refuses unknown and empty entries, a sign or
     space before a number since version 1.21, hexadecimal lengths before 1.23, entries for prepacked weights before
-    1.21, and a second file name since 1.30. OpenVINO and tract refuse hexadecimal lengths, and tract refuses spaces.
+    1.21, and a second file name since 1.30. OpenVINO and tract refuse hexadecimal lengths, and tensors
+    without a length in a file that is longer; tract refuses spaces and lengths 0.
 
     ONNX Runtime reads external data after shape inference, so shapes and axes that operators such as Reshape take must
     be in the model.

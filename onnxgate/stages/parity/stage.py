@@ -72,7 +72,8 @@ def collect_evidence(
     outputs = collect_outputs(runs)
     names = {name for levels in outputs.values() for run in levels.values() for name in run.names}
     if outputs and all(map(model.comparability.is_random, names)):
-        reason = f"all outputs depend on random operators ({join_quoted(model.comparability.random)})"
+        random = join_quoted(model.comparability.random)
+        reason = f"all outputs depend on random operators ({random})" if names else "the model has no outputs"
         return (), (IncompleteCheck(Stage.PARITY, model.path, "", reason, "", by_design=True),)
     comparer = _OutputComparer(_with_scales(model, outputs), run_nearby)
     if eager is not None:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from onnxgate.model.facts import ExternalFile
-from onnxgate.model.reading.external_data import check_external_data, hash_external_files
+from onnxgate.model.reading.external_data import check_external_data, find_spellings, hash_external_files
 from onnxgate.model.reading.structure import read_view
 from tests.harness.models import make_external, parse, write
 from tests.model.reading.test_file_format import OID, POINTER
@@ -210,3 +210,24 @@ def test_links_from_one_blob_folder_are_valid(tmp_path: Path) -> None:
     (snapshot / "w.bin").symlink_to("../../blobs/b")
 
     assert problems(snapshot / "model.onnx") == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("entries", "size", "expected"),
+    [
+        ({"offset": "0", "length": "16"}, 64, set()),
+        ({}, 16, set()),
+        ({"offset": "48"}, 64, set()),
+        ({}, 64, {"longer-file"}),
+        ({"length": "0"}, 16, {"zero-length"}),
+        ({"offset": "-0", "length": " +16", "any": "any"}, 64, {"negative-zero", "signed", "spaced", "unknown-entry"}),
+    ],
+)
+def test_spellings(entries: dict[str, str], size: int, expected: set[str]) -> None:
+    """What only some runtimes accept."""
+    tensor = external_model().graph.initializer[0]
+    del tensor.external_data[:]
+    for key, value in {"location": "w.bin", **entries}.items():
+        tensor.external_data.add(key=key, value=value)
+
+    assert find_spellings(tensor, size) == expected

@@ -169,6 +169,14 @@ def test_random_outputs_are_not_compared(tmp_path: Path) -> None:
     ]
 
 
+def test_models_without_outputs(tmp_path: Path) -> None:
+    """Nothing is compared, and the reason is not a random operator."""
+    run = ran(OLD, "all", done(saved(tmp_path), outputs=()), cases=CASE)
+    _, undone = _gather(PLAIN, [run])
+
+    assert [entry.reason for entry in undone] == ["the model has no outputs"]
+
+
 QUANTIZED = NumericTraits(quantized=("QuantizeLinear",))
 
 
