@@ -108,9 +108,8 @@ def _describe_problems(model: str | os.PathLike[str] | ModelProto, requirement: 
     if checked.report.verdict == "pass":
         return ""
     (path,) = (selected.path for selected in request.models)
-    details = (
-        f"`{join_command(('onnxgate', 'check'), path, ('--target', requirement, '-v'))}` lists all reasons and findings"
-    )
+    options = ("--target", requirement, "-v")
+    details = f"`{join_command(('onnxgate', 'check'), path, options=options)}` lists all reasons and findings"
     return format_text(checked.matrix, has_table=False, required=True, width=MESSAGE_WIDTH, details=details).rstrip()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from onnxgate.core.errors import LockError, OnnxgateError, UsageError
 from onnxgate.core.files import cache_dir, temporary_folder
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.report import Finding
-from onnxgate.core.text import pluralize, suggest_spelling
+from onnxgate.core.text import join_command, pluralize, suggest_spelling
 from onnxgate.formats import model_diff
 from onnxgate.gate.request import Baseline, GateRequest
 from onnxgate.project.config.project import Project
@@ -141,8 +140,7 @@ def _make_request(
     if not project.lock_path.exists():  # a model may have to be repaired before it can be locked
         requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
         named = [Path(os.path.relpath(options.start / path, project.folder)).as_posix() for path in paths] or ["PATH"]
-        separator = ["--"] if any(path.startswith("-") for path in named) else []
-        repair = shlex.join(["onnxgate", "fix", "--target", requirement, *separator, *named])
+        repair = join_command(("onnxgate", "fix", "--target", requirement), *named)
         hint = f"run `onnxgate lock`; if a model cannot be locked, run `{repair}` first"
         raise LockError(f"`{project.lock_path.name}` does not exist", hint=hint)
     chosen = choose_baseline(find_git_root(project.folder), against or "none", os.environ, offline=options.offline)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from onnxgate.core.advice import render_advice
-from onnxgate.core.bug_reports import explain_error
+from onnxgate.core.bug_reports import contain_errors, explain_error
 from onnxgate.core.findings import Hit, IncompleteCheck, Level, Stage
 from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
 from onnxgate.project.config.project import Project, SelectedModel
@@ -64,26 +63,17 @@ def export_models(
         future = submit_export(plan, toolchain.spec, pool)
         return lambda: stage.collect_evidence(toolchain.project, plan, future.result())
 
-    submitted: list[tuple[SelectedModel, Callable[[], ExportOutcome]]] = []
+    undone: list[IncompleteCheck] = []
+    submitted: dict[str, Callable[[], ExportOutcome]] = {}
+    collected: dict[str, ExportOutcome] = {}
     for index, planned in enumerate(plan_models(toolchain.project, lock, models)):
-        try:
-            submitted.append((planned.model, submit(planned, scratch / str(index))))
-        except Exception as error:  # noqa: BLE001 - any error of this model
-            submitted.append((planned.model, functools.partial(_describe_error, planned.model, error)))
-    return [(model, _collect_outcome(model, collect)) for model, collect in submitted]
-
-
-def _collect_outcome(model: SelectedModel, collect: Callable[[], ExportOutcome]) -> ExportOutcome:
-    try:
-        return collect()
-    except Exception as error:  # noqa: BLE001 - any error of this model
-        return _describe_error(model, error)
-
-
-def _describe_error(model: SelectedModel, error: Exception) -> ExportOutcome:
-    """Return the outcome of an export that an unexpected error ended."""
-    reason, hint = explain_error(error)
-    return ExportOutcome(undone=IncompleteCheck(Stage.EXPORT, model.path, "", reason, hint))
+        with contain_errors(planned.path, (Stage.EXPORT,), undone):
+            submitted[planned.path] = submit(planned, scratch / str(index))
+    for path, collect in submitted.items():
+        with contain_errors(path, (Stage.EXPORT,), undone):
+            collected[path] = collect()
+    collected |= {it.model: ExportOutcome(undone=it) for it in undone}
+    return [(model, collected[model.path]) for model in models]
 
 
 def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> tuple[str, list[str]]:

@@ -10,7 +10,7 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from onnxgate.core.bug_reports import explain_error
+from onnxgate.core.bug_reports import describe_error
 from onnxgate.core.errors import ConfigError, ResolutionError
 from onnxgate.core.jobs import Completed, Crashed, Load, Observation, Refused, TimedOut, Unavailable
 from onnxgate.core.matrix import Entry, MatrixModel, Observed
@@ -53,7 +53,7 @@ def verify_matrix(
             observation = spec if isinstance(spec, Unavailable) else futures[path, entry.runtime].result()
             observed, error = _describe_observation(observation)
         except Exception as failed:  # noqa: BLE001 - any error of this model
-            observed, error = "unavailable", f"`{path}`: {'; '.join(filter(None, explain_error(failed)))}"
+            observed, error = "unavailable", f"`{path}`: {describe_error(failed)}"
         return msgspec.structs.replace(entry, observed=observed, error=error)
 
     return tuple(

@@ -79,7 +79,7 @@ def _render_way_without_config(way: Way, target: str, *, is_fixable: bool) -> st
 def _render_repair(repair: Repair, target: str = "") -> str:
     """Return the command with its purpose; with a target, its condition is known to be met."""
     options = ["--target", target] if target else []
-    command = join_command(("onnxgate", "fix", *repair.options), repair.model, options)
+    command = join_command(("onnxgate", "fix", *repair.options), repair.model, options=options)
     condition = "" if target else repair.condition
     return " ".join(filter(None, (f"run `{command}`", repair.purpose, condition)))
 

@@ -31,6 +31,20 @@ def contain_errors(model: str, stages: Iterable[Stage], undone: list[IncompleteC
         undone += (IncompleteCheck(stage, model, "", reason, hint, transient=True) for stage in sorted(stages))
 
 
+@contextmanager
+def note_errors(subject: str, problems: list[str]) -> Iterator[None]:
+    """Add an error about one model or file to `problems`, so that all others are handled; see `contain_errors`."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - any error of this subject
+        problems.append(f"{subject}: {describe_error(error)}")
+
+
+def describe_error(error: Exception) -> str:
+    """Return the reason and the hint of `explain_error` as one text."""
+    return "; ".join(filter(None, explain_error(error)))
+
+
 def explain_error(error: Exception) -> tuple[str, str]:
     """Return the reason why a check of one model could not be completed, and a hint. Unexpected errors are written to
     a bug report.

@@ -9,6 +9,8 @@ SHORT_LIMIT = 300
 LONG_LIMIT = 4000
 """Maximum length of a message in text output."""
 SIZE_UNITS = ("B", "KiB", "MiB", "GiB")
+_PORTABLE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 =_.,:/'+[]-")
+"""Characters to which no common shell gives a meaning in double quotes."""
 
 
 def pluralize(number: int, noun: str, plural: str = "") -> str:
@@ -21,12 +23,13 @@ def truncate(text: str, limit: int = SHORT_LIMIT) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
-def join_command(words: Sequence[str], path: str, options: Sequence[str] = ()) -> str:
+def join_command(words: Sequence[str], *paths: str, options: Sequence[str] = ()) -> str:
     """Return a command that can be pasted into a shell.
 
-    A path that looks like an option comes last, after `--`. Otherwise, it comes before `options`.
+    If a path looks like an option, the paths come last, after `--`. Otherwise, they come before `options`.
     """
-    command = [*words, *options, "--", path] if path.startswith("-") else [*words, path, *options]
+    is_option_like = any(path.startswith("-") for path in paths)
+    command = [*words, *options, "--", *paths] if is_option_like else [*words, *paths, *options]
     return " ".join(map(_quote_word, command))
 
 
@@ -42,11 +45,14 @@ def quote_value(value: str) -> str:
 
 
 def _quote_word(word: str) -> str:
-    """Quote a word for a shell. Output escapes control characters, so they are quoted as in `$'a\\nb'`."""
+    """Quote a word so that it works in all common shells; if that is impossible, quote it for POSIX shells.
+
+    Output escapes control characters, so they are quoted as in `$'a\\nb'`.
+    """
     import shlex  # only for hints
 
     if word.isprintable():
-        return shlex.quote(word)
+        return f'"{word}"' if " " in word and _PORTABLE.issuperset(word) else shlex.quote(word)
     escaped = (
         char.replace("\\", "\\\\").replace("'", "\\'") if char.isprintable() else char.encode("unicode_escape").decode()
         for char in word

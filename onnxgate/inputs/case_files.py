@@ -46,16 +46,23 @@ def read_user_cases(facts: ModelFacts, pattern: str, base: Path, root: Path, fol
     """
     try:
         files = sorted(base.glob(pattern))
-        is_inside = all(path.resolve().is_relative_to(root.resolve()) for path in _list_read_files(files))
+        outside = next((path for path in _list_read_files(files) if not _is_inside(path, root)), None)
     except (OSError, RuntimeError) as error:  # such as a loop of links
         raise ConfigError(f"`inputs` of `{facts.path}`: `{pattern}` cannot be searched ({error})") from error
     if not files:
         raise ConfigError(f"`inputs` of `{facts.path}`: no file matches `{pattern}`")
-    if not is_inside:
-        raise ConfigError(f"`inputs` of `{facts.path}`: `{pattern}` matches files outside of the repository")
+    if outside is not None:  # its name is not shown, only that of the link in the repository
+        places = (it for it in (*reversed(outside.parents), outside) if base in it.parents and it.is_symlink())
+        link = next((it for it in places if not _is_inside(it, root)), None)
+        through = f" through the link `{link.relative_to(base).as_posix()}`" if link is not None else ""
+        raise ConfigError(f"`inputs` of `{facts.path}`: `{pattern}` matches files outside of the repository{through}")
     arrays = (_read_folder(facts, file) if file.is_dir() else _read_archive(file) for file in files)
     names = (file.relative_to(base).as_posix() for file in files)
     return _make_cases(facts, zip(names, arrays, strict=True), folder)
+
+
+def _is_inside(path: Path, root: Path) -> bool:
+    return path.resolve().is_relative_to(root.resolve())
 
 
 def _list_read_files(files: Iterable[Path]) -> Iterator[Path]:

@@ -278,7 +278,7 @@ def test_the_command_that_lists_all_reasons(folder: Path) -> None:
     with pytest.raises(AssertionError) as raised:
         assert_supported("my model.onnx", RANGE)
 
-    assert f"hint: `onnxgate check 'my model.onnx' --target '{RANGE}' -v`" in str(raised.value)
+    assert f"hint: `onnxgate check \"my model.onnx\" --target '{RANGE}' -v`" in str(raised.value)
 
 
 def test_a_release_that_refuses_a_node_because_of_others_is_no_release_since_which_it_works(tmp_path: Path) -> None:

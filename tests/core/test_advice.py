@@ -10,7 +10,7 @@ CONVERT = Repair("my model.onnx", "to convert the model", ("--unsafe",), conditi
 EXPORT = Action("export at opset 18")
 EXCLUDE = ConfigEdit("add it to `exclude`")
 REGISTER = ConfigEdit("add the package to `extensions`", essential=True)
-COMMAND = "run `onnxgate fix --unsafe 'my model.onnx'"
+COMMAND = 'run `onnxgate fix --unsafe "my model.onnx"'
 
 
 @pytest.mark.parametrize(

@@ -94,5 +94,11 @@ def test_commands_can_be_pasted(tmp_path: Path, name: str) -> None:
 
 def test_options_precede_a_path_that_looks_like_an_option() -> None:
     """A shell command has options only before `--`."""
-    assert join_command(("onnxgate", "check"), "-x.onnx", ("-v",)) == "onnxgate check -v -- -x.onnx"
-    assert join_command(("onnxgate", "check"), "x.onnx", ("-v",)) == "onnxgate check x.onnx -v"
+    assert join_command(("onnxgate", "check"), "-x.onnx", options=("-v",)) == "onnxgate check -v -- -x.onnx"
+    assert join_command(("onnxgate", "check"), "x.onnx", options=("-v",)) == "onnxgate check x.onnx -v"
+    assert join_command(("onnxgate", "fix"), "x.onnx", "-x.onnx") == "onnxgate fix -- x.onnx -x.onnx"
+
+
+def test_words_with_spaces_are_portable() -> None:
+    """Words with spaces are in double quotes, which shells on Windows know too, unless a shell would change them."""
+    assert join_command(("show",), "a b.onnx", "$a b.onnx") == "show \"a b.onnx\" '$a b.onnx'"

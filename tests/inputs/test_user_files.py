@@ -57,9 +57,17 @@ def test_one_file_is_one_case(tmp_path: Path) -> None:
     assert np.array_equal(np.ones((4, 3), np.float32), np.load(cases[1].inputs["x"], allow_pickle=False))
 
 
-@pytest.mark.parametrize("pattern", ["linked/*.npz", "link.npz", "../*.npz", "test_data_set_*"])
-def test_files_outside_of_the_repository(tmp_path: Path, pattern: str) -> None:
-    """Files outside of the repository are neither read nor named, even through links."""
+@pytest.mark.parametrize(
+    ("pattern", "link"),
+    [
+        ("linked/*.npz", "linked"),
+        ("link*.npz", "link.npz"),
+        ("../*.npz", ""),
+        ("test_data_set_*", "test_data_set_0/input_0.pb"),
+    ],
+)
+def test_files_outside_of_the_repository(tmp_path: Path, pattern: str, link: str) -> None:
+    """Files outside of the repository are neither read nor named, even through links; the link is named."""
     inside = tmp_path / "inside"
     (inside / "test_data_set_0").mkdir(parents=True)
     _save(tmp_path, "secret.npz")
@@ -69,7 +77,8 @@ def test_files_outside_of_the_repository(tmp_path: Path, pattern: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_user_cases(FACTS, pattern, inside, inside, inside / "cases")
 
-    assert caught.value.message.endswith(f"`{pattern}` matches files outside of the repository")
+    through = f" through the link `{link}`" if link else ""
+    assert caught.value.message.endswith(f"`{pattern}` matches files outside of the repository{through}")
 
 
 def test_loop_of_links(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from onnxgate.commands.init.dependencies.requirements_files import (
     read_requirements,
 )
 from onnxgate.commands.init.text_files import UnreadableFileError, read_text
-from onnxgate.core.bug_reports import explain_error
+from onnxgate.core.bug_reports import describe_error
 from onnxgate.project.engines import is_satisfiable
 
 IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "tests", "test", "fixtures", "vendor", "third_party"})
@@ -153,7 +153,7 @@ def _read_file(folder: Path, file: RequirementsFile, reader: Reader, problems: l
     except RecursionError:
         problems.append(f"{file.path}: nested too deeply")
     except Exception as error:  # noqa: BLE001 - any error of this file
-        problems.append(f"{file.path}: {'; '.join(filter(None, explain_error(error)))}")
+        problems.append(f"{file.path}: {describe_error(error)}")
 
 
 def select_reader(path: str) -> Reader | None:

@@ -20,7 +20,7 @@ from onnxgate.commands.init.deployed_runtimes import (
 )
 from onnxgate.commands.init.export_scripts import ExportScript, find_export_scripts
 from onnxgate.commands.init.text_files import UnreadableFileError, read_text
-from onnxgate.core.bug_reports import explain_error
+from onnxgate.core.bug_reports import note_errors
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
@@ -88,15 +88,12 @@ def survey_repository(folder: Path) -> RepositorySurvey:
     facts, pointers = [], []
     requires, requirements, problems = _find_toolchain(folder)
     for model in models:
-        try:
+        # `check` reports unreadable files.
+        with note_errors(model, problems), contextlib.suppress(OSError, UnreadableModel):
             if read_pointer(folder / model):
                 pointers.append(model)
             elif detect_other_type(folder / model) == "":
                 facts.append(read_facts(folder / model, model))
-        except (OSError, UnreadableModel):
-            continue  # `check` reports the problem
-        except Exception as error:  # noqa: BLE001 - any error of this file
-            problems.append(f"{model}: {'; '.join(filter(None, explain_error(error)))}")
     paths = models[:MAX_ATTRIBUTE_CHECKS] or ("model.onnx",)
     filters = (root and repository.read_git_output(folder, "check-attr", "-z", "filter", "--", *paths)) or ""
     others = sorted(set(_find_files(folder, "*.onnx")) - set(tracked))
@@ -126,10 +123,8 @@ def survey_repository(folder: Path) -> RepositorySurvey:
 def _find_all_export_scripts(folder: Path, problems: list[str]) -> Iterator[ExportScript]:
     """Yield the export scripts. `problems` receives the files for which the search failed unexpectedly."""
     for path in _list_files(folder, "*.py"):
-        try:
+        with note_errors(path, problems):
             yield from find_export_scripts(folder / path, path)
-        except Exception as error:  # noqa: BLE001 - any error of this file
-            problems.append(f"{path}: {'; '.join(filter(None, explain_error(error)))}")
 
 
 def _find_submodule(folder: Path, root: Path | None, path: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from onnxgate.core.report import (
     ReportedModel,
     Verdict,
 )
+from onnxgate.core.text import join_command
 from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.request import GateOutcome, GateRequest
@@ -197,7 +196,6 @@ DEFAULT_CONFIGS = ("onnxgate.toml", "pyproject.toml")
 """Names of configs that are found without `--config`."""
 
 REPLAYED_STAGES = (Stage.RUNTIME, Stage.PARITY)
-_PORTABLE_WORD = re.compile(r"[A-Za-z0-9 =_.,:/'+\[\]-]+")
 
 
 def find_replays(
@@ -278,17 +276,9 @@ def _store_inputs(cases: Iterable[InputCase], model: str, folder: Path | None) -
 
 def build_command(model: str, cases: Iterable[str], seed: int, config: str, directory: str = "") -> str:
     """Build the command to reproduce a finding. `directory` is the config folder, relative to the current folder."""
-    path = f"./{model}" if model.startswith("-") else model
-    words = ["onnxgate", "check", path, "--stage", ",".join(stage.value for stage in REPLAYED_STAGES)]
-    words += [word for case in cases for word in ("--case", case)]
-    words += ["--seed", str(seed)] if seed else []
-    words += ["--directory", directory] if directory else []
-    words += [] if config in DEFAULT_CONFIGS else ["--config", f"{directory}/{config}" if directory else config]
-    return " ".join(map(_quote_word, words))
-
-
-def _quote_word(word: str) -> str:
-    """Quote a word so that it works in all common shells; if that is impossible, quote it for POSIX shells."""
-    if " " not in word or not _PORTABLE_WORD.fullmatch(word):
-        return shlex.quote(word)
-    return f'"{word}"'
+    options = ["--stage", ",".join(stage.value for stage in REPLAYED_STAGES)]
+    options += [word for case in cases for word in ("--case", case)]
+    options += ["--seed", str(seed)] if seed else []
+    options += ["--directory", directory] if directory else []
+    options += [] if config in DEFAULT_CONFIGS else ["--config", f"{directory}/{config}" if directory else config]
+    return join_command(("onnxgate", "check"), model, options=options)

@@ -178,9 +178,10 @@ class Validation(msgspec.Struct, frozen=True):
         if problem := _spelling_problem(inputs):
             return problem
         parts = PurePosixPath(inputs).parts
-        has_mixed_part = any("**" in part and part != "**" for part in parts)  # `a**b`; only Python 3.13 accepts it
+        if any("**" in part and part != "**" for part in parts):  # only Python 3.13 accepts `a**b`
+            return f"`**` must be a whole path component, as in `a/**/b`, got `{inputs}`"
         first_glob = next((index for index, part in enumerate(parts) if is_glob(part)), len(parts))
-        if not parts or parts[-1] == ".." or _is_absolute(inputs) or has_mixed_part or ".." in parts[first_glob:]:
+        if not parts or parts[-1] == ".." or _is_absolute(inputs) or ".." in parts[first_glob:]:
             return f"expected a glob, relative to the config, got `{inputs}`"
         if not self._is_inside("/".join(parts[:first_glob])):
             return f"expected files in the repository, got `{inputs}`"

@@ -9,7 +9,7 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from onnxgate.core.bug_reports import explain_error
+from onnxgate.core.bug_reports import note_errors
 from onnxgate.core.errors import LockError, OnnxgateError, UnavailableError
 from onnxgate.core.text import quote_path
 from onnxgate.model.reading.external_data import check_external_data
@@ -147,13 +147,12 @@ def lock_models(
     problems: list[str] = []
     has_invalid = False
     for model in models:
-        try:
-            entries[model.path] = _lock_model(model, old.get(model.path), measured.get(model.path, {}))
-        except LockError as error:
-            problems.append(f"`{model.path}`: {error.message}" + (f"; {error.hint}" if error.hint else ""))
-            has_invalid = True
-        except Exception as error:  # noqa: BLE001 - any error of this model
-            problems.append(f"`{model.path}`: {'; '.join(filter(None, explain_error(error)))}")
+        with note_errors(f"`{model.path}`", problems):
+            try:
+                entries[model.path] = _lock_model(model, old.get(model.path), measured.get(model.path, {}))
+            except LockError as error:
+                problems.append(f"`{model.path}`: {error.message}" + (f"; {error.hint}" if error.hint else ""))
+                has_invalid = True
     if problems:
         raise UnlockableError(tuple(problems), has_invalid=has_invalid)
     return entries

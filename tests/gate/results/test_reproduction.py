@@ -96,7 +96,7 @@ def test_command_is_read_back_by_a_shell() -> None:
     subject = msgspec.structs.replace(_compared(NAMES[3]), model=hostile)
     (replay,) = find_replays([subject], _cases(hostile), _command_of, 0, "onnxgate.toml", None)
 
-    words = ["onnxgate", "check", f"./{hostile}", "--stage", "runtime,parity", "--case", NAMES[3]]
+    words = ["onnxgate", "check", "--stage", "runtime,parity", "--case", NAMES[3], "--", hostile]
     assert words == shlex.split(replay.command)
 
 
@@ -114,6 +114,15 @@ def test_command_selects_the_configs_folder(config: str, directory: str, end: st
     typed = build_command("m.onnx", ("a",), 0, config, directory)
 
     assert typed == f"onnxgate check m.onnx --stage runtime,parity --case a{end}"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("-m.onnx", "--case a -- -m.onnx"), ("a\nb.onnx", "check $'a\\nb.onnx' "), ("a b.onnx", 'check "a b.onnx" ')],
+)
+def test_unusual_names_can_be_pasted(name: str, expected: str) -> None:
+    """The command is quoted as any other command."""
+    assert expected in build_command(name, ("a",), 0, "onnxgate.toml")
 
 
 def test_hidden_findings_have_no_command() -> None:

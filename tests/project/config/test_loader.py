@@ -280,11 +280,15 @@ rule = "opset-to-new"
                 "/samples/*.npz",
                 "/etc/passwd",
                 "C:/a",
-                "***",
-                "a/**b",
-                "a**b",
                 "*/../a",
             )
+        ),
+        *(
+            (
+                f"[[model]]\npath = 'a.onnx'\ninputs = '{pattern}'",
+                f"line 3: `model[0].inputs`: `**` must be a whole path component, as in `a/**/b`, got `{pattern}`",
+            )
+            for pattern in ("***", "a/**b", "a**b")
         ),
         *(
             (

@@ -140,7 +140,7 @@ def test_data_elsewhere(tmp_path: Path) -> None:
 
     assert actual == (
         "`a b.onnx`: its external data `../w.bin` cannot be read: it is outside the model's folder; "
-        "run `onnxgate fix 'a b.onnx'` to store the data in the model"
+        'run `onnxgate fix "a b.onnx"` to store the data in the model'
     )
 
 
