@@ -73,18 +73,23 @@ def rank_wheels(package: LockedPackage) -> tuple[Wheel, ...]:
 
 
 def find_damaged_file(packages: Path) -> str:
-    """Return a file in a `site-packages` folder that differs from the record of its wheel; "" if there is none.
+    """Return a file in a `site-packages` folder that differs from the records of its wheels; "" if there is none.
 
-    uv links files from its cache without comparing them with the wheel.
+    uv links files from its cache without comparing them with the wheel. A file in several wheels is that of any of them.
     """
+    recorded: dict[str, set[str]] = {}
     for record in sorted(packages.glob("*.dist-info/RECORD")):
-        name = record.relative_to(packages).as_posix()
         try:
-            for name, expected in _read_record(record):
-                actual = base64.urlsafe_b64encode(bytes.fromhex(sha256_of(packages / name)))
-                if actual.decode().rstrip("=") != expected:
-                    return name
+            for name, digest in _read_record(record):
+                recorded.setdefault(name, set()).add(digest)
         except (OSError, ValueError, csv.Error):
+            return record.relative_to(packages).as_posix()
+    for name, digests in recorded.items():
+        try:
+            actual = base64.urlsafe_b64encode(bytes.fromhex(sha256_of(packages / name)))
+        except OSError:
+            return name
+        if actual.decode().rstrip("=") not in digests:
             return name
     return ""
 

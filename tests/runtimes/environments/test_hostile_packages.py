@@ -20,6 +20,7 @@ from onnxgate.project.config.schema import Target
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.user_environment import find_user_build
+from onnxgate.runtimes.environments.wheels import find_damaged_file
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker import linux_sandbox
 from onnxgate.runtimes.worker_spec import WorkerSpec
@@ -187,6 +188,19 @@ def test_damaged_cache_of_uv(tmp_path: Path, attacker: Attacker, monkeypatch: py
     assert second == (
         "`onnxruntime/__init__.py` of `onnxruntime 1.0` differs from its wheel, because uv's cache is damaged"
     )
+
+
+def test_file_of_two_wheels(tmp_path: Path) -> None:
+    """If several wheels contain a file, such as `tests/__init__.py`, the file of one of them is installed."""
+    for name, text in (("a", "1"), ("b", "2")):
+        (tmp_path / f"{name}-1.0.dist-info").mkdir()
+        (tmp_path / f"{name}-1.0.dist-info" / "RECORD").write_text(f"LICENSE,{_hash(text)},1\n")
+    found = []
+    for text in ("1", "2", "3"):
+        (tmp_path / "LICENSE").write_text(text)
+        found.append(find_damaged_file(tmp_path))
+
+    assert found == ["", "", "LICENSE"]
 
 
 @pytest.mark.parametrize("name", ["pyvenv.cfg", "bin/pyvenv.cfg", "bin/python._pth"])
