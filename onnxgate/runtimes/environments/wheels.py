@@ -75,7 +75,8 @@ def rank_wheels(package: LockedPackage) -> tuple[Wheel, ...]:
 def find_damaged_file(packages: Path) -> str:
     """Return a file in a `site-packages` folder that differs from the records of its wheels; "" if there is none.
 
-    uv links files from its cache without comparing them with the wheel. A file in several wheels is that of any of them.
+    uv links files from its cache without comparing them with the wheel. A file in several wheels may be
+    that of any of them.
     """
     recorded: dict[str, set[str]] = {}
     for record in sorted(packages.glob("*.dist-info/RECORD")):
