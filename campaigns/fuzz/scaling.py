@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,12 @@ COMMANDS = {
     "lock": ("lock",),
     "matrix": ("matrix", "new.onnx"),
 }
+COMPLETED = ("0", "1")
+"""Exit statuses of commands that did their work."""
+REFUSED: Mapping[tuple[str, str], str] = {}
+"""Command and dimension -> exit status with which the command refuses the model."""
+LOCKED = ("check", "against", "run", "fix")
+"""Commands that read a lock."""
 CONFIG = 'models = ["new.onnx"]\n\n[targets.t]\nruntime = "onnxruntime==1.31.1"\n'
 _RUN = """
 import resource, subprocess, sys
@@ -51,7 +57,7 @@ class Cost:
 
 
 def print_costs(commands: Sequence[str], names: Sequence[str], counts: Sequence[int], limit_s: float) -> int:
-    """Print one line per command and dimension, and return how many grow faster than the size."""
+    """Print one line per command and dimension, and return how many grow faster than the size or did not run."""
     costly = 0
     for command in commands:
         base = measure(command, "nodes_in_chain", 1, limit_s)
@@ -59,6 +65,7 @@ def print_costs(commands: Sequence[str], names: Sequence[str], counts: Sequence[
             costs = [measure(command, name, count, limit_s) for count in counts]
             steps = zip(costs, costs[1:], counts, counts[1:], strict=False)
             is_bad = any(is_costly(a, b, base, more / fewer) for a, b, fewer, more in steps)
+            is_bad |= not {cost.status for cost in costs} <= {*COMPLETED, REFUSED.get((command, name), "")}
             costly += is_bad
             print(f"{command:8} {name:28}", *costs, "<<<" if is_bad else "", flush=True)
     return costly
@@ -67,14 +74,12 @@ def print_costs(commands: Sequence[str], names: Sequence[str], counts: Sequence[
 def measure(command: str, name: str, count: int, limit_s: float = 100.0) -> Cost:
     """Run a command on a model of which one dimension has size `count`, with an empty cache."""
     with tempfile.TemporaryDirectory() as folder:
-        size = _prepare(Path(folder), name, count, locked=command != "lock")
+        size = _prepare(Path(folder), name, count, locked=command in LOCKED)
         return _run(Path(folder), COMMANDS[command], limit_s, size)
 
 
 def is_costly(before: Cost, after: Cost, base: Cost, factor: float) -> bool:
-    """Whether a cost grew clearly more than `factor`, aside from the costs of a tiny model, or reached the limit."""
-    if after.status not in {"0", "1", "2"}:
-        return True
+    """Whether a cost grew clearly more than `factor`, aside from the costs of a tiny model."""
     cpu = max(before.cpu_s - base.cpu_s, 0.2), after.cpu_s - base.cpu_s
     memory = max(before.memory_mib - base.memory_mib, 20), after.memory_mib - base.memory_mib
     return cpu[1] > 1.5 * factor * cpu[0] or memory[1] > 1.5 * factor * memory[0]

@@ -281,6 +281,11 @@ _MAX_PAIRS = 400
 
 Larger groups are skipped.
 """
+_MAX_RESCORED_CONNECTIONS = 100
+"""Maximum number of connections of a node whose score is updated whenever one of its neighbors is matched.
+
+The score of a node with more of them is updated only when it is its turn, because each update compares all of them.
+"""
 _MAX_INDIRECT_NODES = 40
 """Maximum number of unmatched nodes that are searched for indirect neighbors when a pair of nodes is scored."""
 _INPUT_FACTOR, _ATTRIBUTE_FACTOR, _SURROUNDINGS_FACTOR, _NAME_FACTOR = 1.2, 0.3, 0.2, 0.1
@@ -299,11 +304,17 @@ class NeighbourMatching:
     def match(self, old_keys: Sequence[Hashable], new_keys: Sequence[Hashable]) -> None:
         """Match nodes until no candidate pair remains. Each key describes one node without its neighbors."""
         heap: list[tuple[float, int, int]] = []
+        scored_once: set[tuple[int, int]] = set()
 
         def push(pairs: Iterable[tuple[int, int]]) -> None:
             for old, new in pairs:
-                if old not in self._it.forth and new not in self._it.back and self._has_same_operator(old, new):
-                    heapq.heappush(heap, (-self._fit(old, new), old, new))
+                if old in self._it.forth or new in self._it.back or not self._has_same_operator(old, new):
+                    continue
+                if self._count_connections(old, new) > _MAX_RESCORED_CONNECTIONS:
+                    if (old, new) in scored_once:
+                        continue
+                    scored_once.add((old, new))
+                heapq.heappush(heap, (-self._fit(old, new), old, new))
 
         push(self._seeds(old_keys, new_keys))
         while heap:
@@ -319,6 +330,10 @@ class NeighbourMatching:
         for old, new in list(self._it.forth.items()):
             if not self._support(old, new):
                 self._it.part(old)
+
+    def _count_connections(self, old: int, new: int) -> int:
+        sides = (self._it.old, old), (self._it.new, new)
+        return max(len(graph.nodes[index].reads) + len(graph.consumers[index]) for graph, index in sides)
 
     def _has_same_operator(self, old: int, new: int) -> bool:
         return self._it.old.nodes[old].operator == self._it.operator(self._it.new.nodes[new].operator)
