@@ -64,8 +64,11 @@ def apply_rules(
         if type(subject) not in by_type:
             raise TypeError(f"no rule is defined for evidence of the type `{type(subject).__name__}`")
         for rule in by_type[type(subject)]:
-            with contain(subject):
+            try:
                 yield from _apply_rule(rule, subject, levels.get(rule.id))
+            except Exception:
+                with contain(subject):  # not around each rule, since there are many pairs of rules and subjects
+                    raise
 
 
 def _apply_rule(rule: AnyRule, subject: object, configured: str | None) -> Iterator[RuleHit]:
