@@ -59,6 +59,8 @@ def check_tensor_size(tensor: TensorProto, path: Path) -> str:
     if omitted and len(fields | {DATA_FIELDS[piece.field] for piece in omitted}) > 1:
         return "stores its data in more than one field"
     raw = sum(piece.length for piece in omitted if piece.field == RAW_DATA) or len(tensor.raw_data)
+    if not raw and not omitted and count and fields and tensor.data_type != STRING and tensor.HasField("raw_data"):
+        return "has an empty `raw_data`, which runtimes read instead of its values"
     if not raw:
         return _check_value_count(tensor, omitted, count, path)
     if tensor.data_type == STRING:

@@ -121,3 +121,11 @@ def test_two_fields(tmp_path: Path, large_bytes: int) -> None:
         tensor.float_data.extend([1.0] * floats)
 
         assert "field" in fault_message(tmp_path / "m.onnx", tensor, large_bytes)
+
+
+def test_empty_raw_data(tmp_path: Path) -> None:
+    """ONNX Runtime reads `raw_data` if it is present, although it is empty, and refuses the model."""
+    tensor = helper.make_tensor("t", TensorProto.FLOAT, [2], [1.0, 2.0])
+    tensor.raw_data = b""
+
+    assert "has an empty `raw_data`" in fault_message(tmp_path / "m.onnx", tensor, 10**9)

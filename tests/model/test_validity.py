@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxgate.model.reading.structure import read_structure, read_view
 from onnxgate.model.reading.view import ModelView
@@ -543,3 +543,17 @@ def test_weights_that_old_versions_do_not_accept(tmp_path: Path, text: str) -> N
 
     assert faults[0] is not None
     assert (False, None) == (faults[0].harmless, faults[1])
+
+
+@pytest.mark.parametrize(("dims", "is_harmless"), [([[2], [2]], True), ([[2], [1]], False), ([[2], [1], [2]], True)])
+def test_initializers_of_one_name(tmp_path: Path, dims: list[list[int]], is_harmless: bool) -> None:
+    """ONNX Runtime compares the first and the last of them."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 2] x) => (float[N, 2] y) { y = Add (x, k) }'
+    )
+    for sizes in dims:
+        model.graph.initializer.append(helper.make_tensor("k", onnx.TensorProto.FLOAT, sizes, [1.0] * sizes[0]))
+    fault = judged(tmp_path, model)
+
+    assert fault is not None
+    assert is_harmless == fault.harmless

@@ -25,7 +25,18 @@ _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalizati
 DESCRIBED = frozenset(
     (
         *(*_RANKED, *COMPUTED, *FUSED, "BatchNormalization", "Clip", "Concat", "Div", "Dropout", "GridSample"),
-        *("Add", "Identity", "Mod", "Mul", "Resize", "Sub", "SoftmaxCrossEntropyLoss", "Squeeze", "Upsample"),
+        *(
+            "Add",
+            "Identity",
+            "Mod",
+            "Mul",
+            "Optional",
+            "Resize",
+            "Sub",
+            "SoftmaxCrossEntropyLoss",
+            "Squeeze",
+            "Upsample",
+        ),
     )
 )
 """Names of the operators that have traits."""
@@ -79,10 +90,12 @@ class TraitReader:
             return NodeTraits(constant_fault=fault, has_late_fault=late, has_fixed_axis=fixed)
         if name in _NEUTRAL_PLACES and self._has_empty_operand(node):
             return NodeTraits(fusion="no elements")
+        if name == "Optional":
+            return NodeTraits(fusion="Optional") if self.values.is_folded(node.inputs[0], 0) else NO_TRAITS
         if name in ("Div", "Mod"):
             return self._read_division(node) if len(node.inputs) > 1 else NO_TRAITS
         if name in ("Resize", "Upsample"):
-            return NodeTraits(scales=self._read_scales(node))
+            return self._read_scales(node)
         fusion = self.changes.find_fusion(node)
         return NodeTraits(fusion=fusion) if fusion else NO_TRAITS
 
@@ -214,11 +227,15 @@ class TraitReader:
                 return is_input and values.rank(other) >= len(tensor.dims)
         return False
 
-    def _read_scales(self, node: NodeView) -> tuple[float, ...]:
-        """Return the constant scales of Resize or Upsample for all axes; () if they are absent or not constant."""
+    def _read_scales(self, node: NodeView) -> NodeTraits:
+        """Return the constant scales of Resize or Upsample for all axes, if callers cannot replace them."""
         position = 1 if node.operator[1] == "Upsample" or len(node.inputs) == 2 else 2
         name = node.inputs[position] if position < len(node.inputs) else ""
-        tensor = self.values.constant(name) if name else None
+        scales = self._list_scales(node, name) if name and self.values.is_stored(name) else ()
+        return NodeTraits(scales=scales, captures_scales=not self.values.is_stored_here(name)) if scales else NO_TRAITS
+
+    def _list_scales(self, node: NodeView, name: str) -> tuple[float, ...]:
+        tensor = self.values.constant(name)
         values = read_small_values(tensor) if tensor is not None else None
         if not values:
             return ()

@@ -34,6 +34,7 @@ Fusion = Literal[
     "Gemm",
     "QuickGelu",
     "no elements",
+    "Optional",
 ]
 """Operator into which the optimizer fuses a node and its neighbors, or tries to."""
 Removal = Literal["", "branch", "clip", "inlined", "expand", "layer", "shape"]
@@ -65,6 +66,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     rank: int = -1  # of the first input of ArgMax, ArgMin, GridSample and normalizations; -1: unknown
     has_fixed_axis: bool = False  # Split divides a known size
     scales: tuple[float, ...] = ()  # constant scales of Resize and Upsample, one per axis
+    captures_scales: bool = False  # they are of a graph around the one of the node
     fusion: Fusion = ""  # operator by which ONNX Runtime replaces the node and its neighbors, with which releases fail
     float8_fusion: str = ""  # quantized operator that replaces the node and its neighbors, but does not accept float8
     as_scalar: str = ""  # what fails if old releases take the output of Squeeze for a scalar

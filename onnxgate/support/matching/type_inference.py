@@ -350,14 +350,18 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                     self.learnt.add(name)
 
     def _learn_constant(self, node: NodeView, scope: ValueTypes) -> None:
-        """Set the type of a Constant that onnx rejects. ONNX Runtime reads the first attribute, whatever its name."""
+        """Set the type of a Constant that onnx rejects, or that is declared otherwise.
+
+        ONNX Runtime reads the first attribute, whatever its name, and ignores the declared type.
+        """
         attribute = next(iter(node.attributes), None)
         kind = "" if attribute is None else attribute.AttributeType.Name(attribute.type)
-        if attribute is None or _CONSTANT_KINDS.get(attribute.name) == kind:
+        if attribute is None or not node.outputs:
             return
         element = attribute.t.data_type if kind == "TENSOR" else _CONSTANT_ELEMENTS.get(kind)
-        if element and node.outputs:
-            scope.add(node.outputs[0], _make_tensor_type(element))
+        is_known = _CONSTANT_KINDS.get(attribute.name) == kind
+        if element and not (is_known and scope.names.get(node.outputs[0]) == _TENSOR_TYPE_NAMES.get(element)):
+            scope.add(node.outputs[0], _make_tensor_type(element, attribute.t.dims if kind == "TENSOR" else None))
             self.learnt.add(node.outputs[0])
 
     def nodes(

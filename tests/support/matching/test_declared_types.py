@@ -90,3 +90,12 @@ def test_unused_tensor_of_an_unknown_type(release: str, element: int, expected: 
         model.graph.initializer.append(tensor)
 
     assert expected == verdict(model, release)
+
+
+def test_constant_that_is_an_output_of_another_type() -> None:
+    """The type of the tensor applies, also for nodes that take it."""
+    text = (
+        "g (int64[1] x) => (int64[2] y, float[1] c) { c = Constant <value_ints = [1]> () y = Concat <axis = 0> (x, c) }"
+    )
+
+    assert "loads" == verdict(onnx.parser.parse_model(STAMPS + text))

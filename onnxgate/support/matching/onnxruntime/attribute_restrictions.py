@@ -16,6 +16,7 @@ from onnxgate.support.matching.operations import Operation
 
 ML_DOMAIN = "ai.onnx.ml"
 _NEWEST = 2**31
+_INT32_END = 2**31
 
 
 class ReleaseRestriction(msgspec.Struct, frozen=True):
@@ -222,9 +223,15 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("GRU", "LSTM"),
-        lambda values: not 0 < number_of(values, "hidden_size", 1) < _NEWEST,
+        lambda values: not 0 < number_of(values, "hidden_size", 1) < _INT32_END,
         "`hidden_size` must be positive and less than 2^31",
         attribute="hidden_size",
+    ),
+    ReleaseRestriction(
+        ("GRU",),
+        lambda values: not -_INT32_END <= number_of(values, "linear_before_reset", 0) < _INT32_END,
+        "`linear_before_reset` must be a 32-bit number",
+        attribute="linear_before_reset",
     ),
     ReleaseRestriction(
         ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"),

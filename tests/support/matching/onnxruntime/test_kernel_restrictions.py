@@ -675,6 +675,7 @@ def test_fourth_output_of_attention(value_type: str, options: str, expected: lis
     [
         (13, "GRU", "hidden_size = 2147483647", ["loads", "loads", "loads"]),
         (13, "GRU", "hidden_size = 2147483648", ["refused", "refused", "refused"]),
+        (13, "GRU", "hidden_size = 1, linear_before_reset = 2147483648", ["refused", "refused", "refused"]),
         (13, "RNN", 'hidden_size = 1, activations = ["Tanh", "Tanh"]', ["loads", "loads", "loads"]),
         (13, "RNN", 'hidden_size = 1, activations = ["Tanh", "Tanh", "Tanh"]', ["refused", "refused", "refused"]),
         (13, "RNN", "hidden_size = 1, activation_alpha: floats = []", ["refused", "loads", "loads"]),
@@ -736,3 +737,55 @@ def test_block_size(release: str, expected: str) -> None:
     text = "(int8[4] x, float s) => (float y) { y = DequantizeLinear <block_size = -1> (x, s) }"
 
     assert expected == verdict(21, text, release)
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("branch", ["refused", "refused"]),
+        ("main", ["loads", "refused"]),
+        ("input", ["loads", "loads"]),
+    ],
+)
+def test_scales_of_a_branch(place: str, expected: list[str]) -> None:
+    """Constants around a branch count since 1.29.0, and constants that callers can replace never do."""
+    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[1, 1, 4, 4] x, bool c{", float[4] s" if place == "input" else ""}) => (float[i, j, k, l] y) {{
+            y = If (c) <
+                then_branch = t () => (float[m, n, o, p] a) {{ a = Resize (x, , s) }},
+                else_branch = e () => (float[1, 1, 4, 4] b) {{ b = Identity (x) }}
+            >
+        }}"""
+    model = onnx.parser.parse_model(text)
+    branch = next(attribute.g for attribute in model.graph.node[0].attribute if attribute.name == "then_branch")
+    graph = branch if place == "branch" else model.graph
+    graph.initializer.append(onnx.helper.make_tensor("s", onnx.TensorProto.FLOAT, [4], [1.0, 1.0, -1.0, 2.0]))
+
+    assert expected == [predict_model(model, release) for release in ("1.28.0", "1.29.0")]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body", "expected"),
+    [
+        ("", "o = Optional (w)", ["refused", "loads"]),
+        ("", "c = Identity (w) o = Optional (c)", ["refused", "loads"]),
+        ("", "s = SequenceConstruct (w, w) o = Optional (s)", ["loads", "loads"]),
+        ("float[2] w", "o = Optional (w)", ["loads", "loads"]),
+    ],
+)
+def test_optional_constant(inputs: str, body: str, expected: list[str]) -> None:
+    """Releases before 1.27.0 compute an optional value of a constant tensor, but cannot store it."""
+    text = f"""<ir_version: 8, opset_import: ["" : 18]> g ({inputs}) => (bool y)
+        {{ {body} y = OptionalHasElement (o) }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [2], [1.0, 2.0]))
+
+    assert expected == [predict_model(model, release) for release in ("1.26.0", "1.27.0")]
+
+
+@pytest.mark.parametrize(("to", "result", "expected"), [(1, "float", "unknown"), (11, "double", "refused")])
+def test_cast_to_the_same_type(to: int, result: str, expected: str) -> None:
+    """The optimizer may remove the node before its kernel checks the attributes."""
+    body = f'a = Relu (x) b = Cast <to = {to}, round_mode = "linear"> (a) y = Neg (b)'
+
+    assert expected == verdict(24, f"(float[N] x) => ({result}[N] y) {{ {body} }}", "1.31.1")
