@@ -29,7 +29,12 @@ from onnxgate.gate.results import resolution
 from onnxgate.gate.static_cache import FileDigestCache, StaticResultCache, digest_static_key
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.onnx_package import defer_initialization
-from onnxgate.model.reading.external_data import classify_layout, find_external_files, inspect_data_file
+from onnxgate.model.reading.external_data import (
+    classify_layout,
+    find_external_files,
+    has_replaced_locations,
+    inspect_data_file,
+)
 from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.model.validity import CheckedModel
 from onnxgate.project.config.project import Project, SelectedModel
@@ -394,7 +399,8 @@ def _match_content(
             judged, {name: prediction.verdict for name, prediction in evidence.predictions.items()}
         )
         refused = {name: prediction.refused for name, prediction in evidence.predictions.items()}
-        return SupportResult(findings, refused if request.predictions else {}, lasting and not was_consulted())
+        lasting = lasting and not was_consulted() and not (content and has_replaced_locations(content.view))
+        return SupportResult(findings, refused if request.predictions else {}, lasting)
 
 
 def _child_bounds(model: SelectedModel) -> CallLimits:
