@@ -98,8 +98,15 @@ class RefusedOperation(msgspec.Struct, frozen=True):
     is_castable: bool = False  # the runtimes can cast between float and the type of the model's input or output
 
 
-DataProblem = DataLayout | DataSpelling | Literal["parsed"]
-"""Why a runtime does not read external data; "parsed" means that shape inference needs the data."""
+DataProblem = (
+    DataLayout
+    | DataSpelling
+    | Literal[
+        "parsed",  # shape inference needs the data
+        "unfound",  # a tensor in a subgraph has two locations, and the first does not exist
+    ]
+)
+"""Why a runtime does not read external data."""
 
 
 class ExternalDataOnRuntime(msgspec.Struct, frozen=True):

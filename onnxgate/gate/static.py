@@ -29,7 +29,12 @@ from onnxgate.gate.results import resolution
 from onnxgate.gate.static_cache import FileDigestCache, StaticResultCache, digest_static_key
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.onnx_package import defer_initialization
-from onnxgate.model.reading.external_data import classify_layout, find_external_files, inspect_data_file
+from onnxgate.model.reading.external_data import (
+    classify_layout,
+    find_external_files,
+    has_replaced_locations,
+    inspect_data_file,
+)
 from onnxgate.model.subgraphs.node_context import track_source_lookups
 from onnxgate.model.validity import CheckedModel
 from onnxgate.project.config.project import Project, SelectedModel
@@ -399,6 +404,7 @@ def _match_content(
         )
         refused = {name: prediction.refused for name, prediction in evidence.predictions.items()}
         lasting = lasting and not undone and not was_consulted()
+        lasting = lasting and not (content and has_replaced_locations(content.view))
         return SupportResult(findings, refused if request.predictions else {}, lasting, tuple(undone))
 
 

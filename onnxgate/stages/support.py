@@ -309,12 +309,20 @@ def _group_external_data(model: LocatedModel, view: ModelView) -> _ExternalTenso
     parsed = list_parsed_weights(view, model.selected.absolute)
     files = find_data_files(view, model.selected.absolute)
     layouts: dict[str, DataLayout] = {it: classify_layout(model.selected.absolute, it) for it in files}
+    unfound = _list_unfound_locations(model, view)
+    idle = {name for graph in view.graphs[1:] for name in list_unused_weights(graph.proto)}
     groups: dict[tuple[str, DataProblem], list[str]] = {}
     for name, tensor in view.external:
         location = read_external_entries(tensor).get("location", "")
         size = files[location].size_bytes if location else None
-        used: tuple[DataProblem, ...] = ("parsed",) if name in parsed else ()
-        for problem in (layouts.get(location, "inside"), *used, *find_spellings(tensor, size)):
+        found: set[DataProblem] = {layouts.get(location, "inside"), *find_spellings(tensor, size)}
+        if name in parsed:
+            found.add("parsed")
+        if location in unfound and "second-location" in found:
+            found.add("unfound")
+        if location in unfound or name in idle:
+            found.discard("second-location")
+        for problem in found:
             groups.setdefault((location, problem), []).append(name)
     return dict(sorted(groups.items()))
 
@@ -344,7 +352,7 @@ def _find_refused_external_data(
 
 def _find_refused_span(problem: DataProblem, data: RuntimeSupportData) -> tuple[str, str] | None:
     """Return the first and last release that reads data with this problem; None if the runtime itself reads it."""
-    if problem == "parsed":
+    if problem in ("parsed", "unfound"):
         return ("", "") if data.engine == ONNXRUNTIME else None
     if is_spelling(problem):
         refuses = limits.refuses_spelling(data.planned.runtime.release, problem, data.engine)

@@ -259,6 +259,19 @@ def test_external_data(request_: GateRequest, counted: Counted) -> None:
     assert "external-data-missing" in {finding.rule for finding in outcome.findings}
 
 
+def test_a_second_location_is_looked_up_again(request_: GateRequest, counted: Counted) -> None:
+    """The prediction depends on a file that the facts of the model do not list."""
+    model = external_model()
+    entries = model.graph.initializer[0].external_data
+    entries.insert(0, type(entries[0])(key="location", value="none.bin"))
+    write(request_.models[0].absolute, model).with_name("w.bin").write_bytes(bytes(32))
+    pipeline.run(request_)
+    counted()
+    pipeline.run(request_)
+
+    assert counted() == ([], [request_.models[0].path])
+
+
 def test_large_external_data_are_read_once(
     request_: GateRequest, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

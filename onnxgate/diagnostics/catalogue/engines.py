@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from onnxgate.model.numeric_traits import NumericTraits
 
 
+_DATA_FIX = "move the data into the model with `onnxgate fix`, or export the model again"
 _INSPECTION_FIX = "run `onnxgate check FILE` to find the cause"
 _OPERATOR_FIX = "export without this operator"
 _UNSUPPORTED_FIX = f"{_OPERATOR_FIX}, or remove targets with this engine from the model's `targets`"
@@ -58,6 +59,17 @@ OPENVINO = (
         means="OpenVINO cannot read the external data `{file}`",
         fix="keep the model and its data in one folder under their original names",
         rules=("external-data-missing",),
+    ),
+    Entry(
+        name="openvino-external-size",
+        patterns=r"The size of the external data file does not match the byte size of an initializer"
+        r" '(?P<name>[^'\n]{0,300})'",
+        means="tensor `{name}` has no plain length in its external data, and the file does not end with the tensor",
+        fix=_DATA_FIX,
+        rules=("external-data-refused", "external-data-corrupt"),
+        family="ext_policy",
+        example="The size of the external data file does not match the byte size of an initializer 'w' in the model",
+        source="OpenVINO 2024.5.0 to 2026.4.1",
     ),
     Entry(
         name="openvino-input-shape",
@@ -155,6 +167,27 @@ TRACT = (
         means="tract cannot find the external data `{file}`",
         fix="keep the model and its data in one folder under their original names",
         rules=("external-data-missing",),
+    ),
+    Entry(
+        name="tract-external-number",
+        patterns=r"Error while parsing (?P<key>offset|length) value on external data description",
+        means="tract does not accept the spelling of the {key} of a tensor in external data",
+        fix=_DATA_FIX,
+        rules=("external-data-refused", "external-data-corrupt"),
+        family="ext_policy",
+        example="Error while parsing length value on external data description",
+        source="tract 0.21.8 to 0.23.9",
+    ),
+    Entry(
+        name="tract-external-size",
+        patterns=r"Raw tensor data length \((?P<size>\d{1,20})\) does not match shape",
+        means="the data of a tensor has {size} bytes, which does not fit its shape and type",
+        why="tract reads the whole file if the external data of a tensor has no length",
+        fix=_DATA_FIX,
+        rules=("external-data-refused", "external-data-corrupt"),
+        family="ext_policy",
+        example="Raw tensor data length (48) does not match shape [4] of F32 (16 bytes)",
+        source="tract 0.23.9",
     ),
     Entry(
         name="tract-analysis",

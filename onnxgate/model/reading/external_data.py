@@ -187,6 +187,11 @@ def iter_data_locations(model: ModelView) -> Iterator[str]:
     return (read_external_entries(tensor).get("location", "") for _, tensor in model.external)
 
 
+def has_replaced_locations(model: ModelView) -> bool:
+    """Return whether a tensor has several locations, so that a runtime may look for a file that the facts lack."""
+    return any(sum(it.key == "location" for it in tensor.external_data) > 1 for _, tensor in model.external)
+
+
 def check_external_data(model: ModelView, path: Path) -> tuple[ExternalUse, ...]:
     """Check the external data of each tensor in the model at `path`. Files outside the model folder are not opened."""
     files = find_data_files(model, path)

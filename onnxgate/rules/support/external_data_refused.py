@@ -27,6 +27,7 @@ _PHRASES = {
     "zero-length": "a length is 0",
     "longer-file": "no length, but the file does not end with the tensor",
     "parsed": "shape inference needs the data",
+    "unfound": "a tensor has two locations, and the first file is missing",
 }
 COPY_FIX = "copy the model and its data instead of linking them"
 
@@ -83,7 +84,7 @@ def _suggest(subject: ExternalDataOnRuntime) -> Advice:
     move = Repair(subject.model, "to move the data into the model")
     if subject.problem == "linked-model":
         return COPY_FIX
-    if is_spelling(subject.problem):
+    if is_spelling(subject.problem) or subject.problem == "unfound":
         return (move, Action("export the model again"))
     if subject.problem == "parsed":
         return (move,)

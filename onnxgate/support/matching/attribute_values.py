@@ -31,6 +31,12 @@ def number_of(values: AttributeValues, name: str, default: float) -> float:
     return value if isinstance(value, int | float) else default
 
 
+def integers_of(values: AttributeValues, name: str) -> tuple[int, ...]:
+    """Return the elements of a list of integers; () if it is absent or unknown."""
+    listed = values.get(name)
+    return tuple(map(int, listed)) if isinstance(listed, tuple) else ()
+
+
 def _read_tensor(tensor: TensorProto) -> AttributeValue:
     """Return the elements of a tensor of strings, and the number of elements of others."""
     if tensor.data_type == tensor.STRING:

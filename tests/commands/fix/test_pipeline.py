@@ -113,6 +113,7 @@ STATES = {
     "invalid-model/operator-newer-than-opset": "unfixable",
     "invalid-model/shapes-contradict": "unfixable",
     "invalid-model/two-nodes-of-one-name": "unfixable",
+    "invalid-model/unused-function": "unfixable",
     "invalid-model/types-that-do-not-fit": "unverified",
     "invalid-model/wrong-declared-shape": "unfixable",
     "ir-version-mismatch/not-the-one": "unfixable",

@@ -11,7 +11,8 @@ import msgspec
 from onnxgate.core.findings import is_release_within
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
-from onnxgate.support.matching.attribute_values import AttributeValues, LongList, number_of
+from onnxgate.support.matching.attribute_values import AttributeValues, integers_of, number_of
+from onnxgate.support.matching.onnxruntime import attribute_conditions as conditions
 from onnxgate.support.matching.operations import Operation
 
 ML_DOMAIN = "ai.onnx.ml"
@@ -67,135 +68,6 @@ def require(
     )
 
 
-def _is_not_permutation(values: AttributeValues) -> bool:
-    axes = values.get("perm")
-    return isinstance(axes, tuple) and sorted(map(int, axes)) != list(range(len(axes)))
-
-
-def _has_other_directions(values: AttributeValues) -> bool:
-    names = ("directions", "scan_input_directions", "scan_output_directions")
-    lists = [listed for name in names if isinstance(listed := values.get(name), tuple)]
-    return any(direction not in (0, 1) for listed in lists for direction in listed)
-
-
-def _excludes_outside_wrongly(values: AttributeValues) -> bool:
-    mode = values.get("mode", "nearest")
-    is_smooth = mode == "cubic" or (mode == "linear" and bool(values.get("antialias")))
-    return bool(values.get("exclude_outside")) and mode is not None and not is_smooth
-
-
-def _integers(values: AttributeValues, name: str) -> tuple[int, ...]:
-    listed = values.get(name)
-    return tuple(map(int, listed)) if isinstance(listed, tuple) else ()
-
-
-def _count_elements(values: AttributeValues, *names: str) -> list[int]:
-    """Return the numbers of elements of the lists with these names that exist."""
-    lists = (values.get(name) for name in names)
-    return [it.count if isinstance(it, LongList) else len(it) for it in lists if isinstance(it, LongList | tuple)]
-
-
-def _pads_too_much(values: AttributeValues) -> bool:
-    kernel, pads = _integers(values, "kernel_shape"), _integers(values, "pads")
-    return len(pads) == 2 * len(kernel) and any(pad >= size for pad, size in zip(pads, kernel + kernel, strict=True))
-
-
-def _has_nonpositive(values: AttributeValues, name: str) -> bool:
-    return min(_integers(values, name), default=1) <= 0
-
-
-def _has_other_axes(values: AttributeValues) -> bool:
-    """Return whether a ReverseSequence has other axes than 0 and 1, or the same axis twice."""
-    time, batch = number_of(values, "time_axis", 0), number_of(values, "batch_axis", 1)
-    return max(time, batch) > 1 or time == batch
-
-
-def _slices_other_axes(values: AttributeValues) -> bool:
-    starts, ends, axes = (_count_elements(values, name) for name in ("starts", "ends", "axes"))
-    return bool(starts and ends) and (starts != ends or (axes not in ([], [0]) and axes != starts))
-
-
-def _differs_in_length(name: str) -> Callable[[AttributeValues], bool]:
-    """Return a condition that is met if a list is not as long as `kernel_shape`."""
-
-    def is_met(values: AttributeValues) -> bool:
-        kernel, listed = _integers(values, "kernel_shape"), _integers(values, name)
-        return bool(kernel and listed) and len(listed) != len(kernel)
-
-    return is_met
-
-
-def _pads_other_axes(values: AttributeValues) -> bool:
-    kernel, pads = _integers(values, "kernel_shape"), _integers(values, "pads")
-    return bool(kernel and pads) and len(pads) != 2 * len(kernel)
-
-
-def _pads_too_few(values: AttributeValues) -> bool:
-    return _pads_other_axes(values) and len(_integers(values, "pads")) < 2 * len(_integers(values, "kernel_shape"))
-
-
-def _divides_ngrams_wrongly(values: AttributeValues) -> bool:
-    """Return whether `ngram_counts` does not divide the pool into lists of 1-grams, 2-grams and so on."""
-    pools = _count_elements(values, "pool_strings", "pool_int64s")
-    starts = _integers(values, "ngram_counts")
-    if len(pools) != 1 or not pools[0] or not starts:
-        return False
-    ends = (*starts[1:], pools[0])
-    sizes = [end - start for start, end in zip(starts, ends, strict=True)]
-    return min(starts) < 0 or min(sizes) < 0 or any(size % length for length, size in enumerate(sizes, 1))
-
-
-def _weighs_other_ngrams(values: AttributeValues) -> bool:
-    weights, indexes = _count_elements(values, "weights"), _count_elements(values, "ngram_indexes")
-    return bool(weights and indexes and weights[0]) and weights != indexes
-
-
-def _maps_other_keys(values: AttributeValues) -> bool:
-    """Return whether a LabelEncoder has more keys than values, or fewer."""
-    kinds = ("strings", "int64s", "floats")
-    keys, targets = (_count_elements(values, *(f"{role}_{kind}" for kind in kinds)) for role in ("keys", "values"))
-    return len(keys) == len(targets) == 1 and keys != targets
-
-
-def _has_single_text(values: AttributeValues) -> bool:
-    """Return whether a tensor among the attributes of a LabelEncoder contains exactly one string."""
-    tensors = (values.get(f"{role}_tensor") for role in ("keys", "values", "default"))
-    return any(isinstance(texts, tuple) and len(texts) == 1 for texts in tensors)
-
-
-def _count_ngrams_wrongly(values: AttributeValues) -> bool:
-    shortest, longest = number_of(values, "min_gram_length", 1), number_of(values, "max_gram_length", 1)
-    counts = values.get("ngram_counts")
-    too_few = isinstance(counts, tuple) and longest > len(counts)
-    return too_few or shortest < 1 or longest < shortest
-
-
-def _has_other_activations(values: AttributeValues, per_direction: int = 0) -> bool:
-    """Return whether the activations are unknown, too many or too few.
-
-    An RNN, for which `per_direction` is 0, ignores the second activation if it has one direction.
-    """
-    names = values.get("activations")
-    if not isinstance(names, tuple):
-        return False
-    if not per_direction and len(names) not in ((2,) if values.get("direction") == "bidirectional" else (1, 2)):
-        return True
-    if not names:
-        return False
-    expected = per_direction * (2 if values.get("direction") == "bidirectional" else 1)
-    if expected:
-        known = [str(name).lower() in _LOWER_ACTIVATIONS for name in names]
-        return len(names) != expected or not all(known)
-    return not _ACTIVATIONS.issuperset(names[: 2 if values.get("direction") == "bidirectional" else 1])
-
-
-_ACTIVATIONS = frozenset(
-    (
-        *("Affine", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "ScaledTanh", "Sigmoid", "Softplus", "Softsign"),
-        *("Tanh", "ThresholdedRelu"),
-    )
-)
-_LOWER_ACTIVATIONS = frozenset(name.lower() for name in _ACTIVATIONS)
 _FLOAT16 = 10
 _FLOAT8_ELEMENTS = (17, 18, 19, 20, 24)
 _RECURRENT = ("GRU", "LSTM", "RNN")
@@ -258,7 +130,7 @@ ATTRIBUTE_RESTRICTIONS = (
     *(
         ReleaseRestriction(
             (name,),
-            partial(_has_other_activations, per_direction=count),
+            partial(conditions.has_other_activations, per_direction=count),
             "`activations` must contain known functions, and as many as the operator has",
             attribute="activations",
         )
@@ -268,7 +140,7 @@ ATTRIBUTE_RESTRICTIONS = (
     *(
         ReleaseRestriction(
             _POOLS,
-            _differs_in_length(name),
+            conditions.differs_in_length(name),
             f"`{name}` must have as many values as `kernel_shape`",
             attribute=name,
         )
@@ -276,26 +148,26 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         _POOLS,
-        _pads_other_axes,
+        conditions.pads_other_axes,
         "`pads` must have two values for each value of `kernel_shape`",
         first="1.29.0",
         attribute="pads",
     ),
     ReleaseRestriction(
         _POOLS,
-        _pads_too_much,
+        conditions.pads_too_much,
         "`pads` must be smaller than `kernel_shape`",
         attribute="pads",
     ),
     ReleaseRestriction(
         _POOLS,
-        lambda values: min(_integers(values, "kernel_shape"), default=1) <= 0,
+        lambda values: min(integers_of(values, "kernel_shape"), default=1) <= 0,
         "`kernel_shape` must be positive",
         attribute="kernel_shape",
     ),
     ReleaseRestriction(
         (*_POOLS, "MaxUnpool"),
-        lambda values: min(_integers(values, "strides"), default=1) <= 0,
+        lambda values: min(integers_of(values, "strides"), default=1) <= 0,
         "`strides` must be positive",
         first="1.26.0",
         attribute="strides",
@@ -303,7 +175,7 @@ ATTRIBUTE_RESTRICTIONS = (
     *(
         ReleaseRestriction(
             operators,
-            partial(_has_nonpositive, name=name),
+            partial(conditions.has_nonpositive, name=name),
             f"`{name}` must be positive",
             first="1.26.0",
             attribute=name,
@@ -326,20 +198,20 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("ReverseSequence",),
-        _has_other_axes,
+        conditions.has_other_axes,
         "`time_axis` and `batch_axis` must be 0 and 1",
         attribute="time_axis",
     ),
     ReleaseRestriction(
         ("Slice",),
-        _slices_other_axes,
+        conditions.slices_other_axes,
         "`starts`, `ends` and `axes` must have the same length",
         attribute="starts",
         until=9,
     ),
     ReleaseRestriction(
         ("ConstantOfShape",),
-        lambda values: _count_elements(values, "value") not in ([], [1]),
+        lambda values: conditions.count_elements(values, "value") not in ([], [1]),
         "`value` must have one element",
         attribute="value",
     ),
@@ -365,7 +237,7 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("Resize",),
-        _excludes_outside_wrongly,
+        conditions.excludes_outside_wrongly,
         "`exclude_outside` requires `mode` = `cubic`, or `linear` with `antialias`",
         attribute="exclude_outside",
         since=11,
@@ -391,7 +263,7 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("Transpose",),
-        _is_not_permutation,
+        conditions.is_not_permutation,
         "`perm` must contain each axis once",
         attribute="perm",
     ),
@@ -441,7 +313,7 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("Scan",),
-        _has_other_directions,
+        conditions.has_other_directions,
         "directions must be 0 (forward) or 1 (reverse)",
         attribute="scan_input_directions",
     ),
@@ -461,19 +333,19 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("TfIdfVectorizer",),
-        _divides_ngrams_wrongly,
+        conditions.divides_ngrams_wrongly,
         "`ngram_counts` must divide the pool into complete n-grams",
         attribute="ngram_counts",
     ),
     ReleaseRestriction(
         ("TfIdfVectorizer",),
-        _weighs_other_ngrams,
+        conditions.weighs_other_ngrams,
         "`weights` must have as many values as `ngram_indexes`",
         attribute="weights",
     ),
     ReleaseRestriction(
         ("LabelEncoder",),
-        _maps_other_keys,
+        conditions.maps_other_keys,
         "keys and values must have the same length",
         attribute="keys",
         since=2,
@@ -481,7 +353,7 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(  # the comparison of nodes fails; Source: 28 models with 0 to 3 strings, loaded on 34 releases
         ("LabelEncoder",),
-        _has_single_text,
+        conditions.has_single_text,
         "a tensor with a single string as attribute is not supported",
         first="1.25.0",
         last="1.26.0",
@@ -491,7 +363,7 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("TfIdfVectorizer",),
-        _count_ngrams_wrongly,
+        conditions.count_ngrams_wrongly,
         "`min_gram_length` and `max_gram_length` must be in the range of `ngram_counts`",
         attribute="min_gram_length",
     ),
@@ -525,7 +397,7 @@ ATTRIBUTE_RESTRICTIONS = (
 Source: one-node models with each string and number attribute of each operator changed, removed or out of range, loaded
 on 24 releases from 1.16.0 to 1.32.0. Releases that are not named behave as their neighbors do.
 """
-SHORT_PADS = ReleaseRestriction(_POOLS, _pads_too_few, "", last="1.28.0", attribute="pads")
+SHORT_PADS = ReleaseRestriction(_POOLS, conditions.pads_too_few, "", last="1.28.0", attribute="pads")
 """Pools for which a release reads memory after the end of a list, so that the result depends on its content.
 
 Source: pools with 1 to 6 pads for 2 axes, loaded on 16 releases from 1.16.0 to 1.32.0.

@@ -7,7 +7,7 @@ from functools import partial
 
 from msgspec import structs
 
-from onnxgate.support.matching.attribute_values import AttributeValues, LongList, number_of
+from onnxgate.support.matching.attribute_values import AttributeValues, LongList, integers_of, number_of
 from onnxgate.support.matching.onnxruntime.attribute_restrictions import (
     ML_DOMAIN,
     POST_TRANSFORMS,
@@ -48,18 +48,16 @@ def _differ(values: AttributeValues, prefix: str, suffixes: Sequence[str]) -> bo
     return len(counts - {_UNKNOWN}) > 1
 
 
-def _integers(values: AttributeValues, name: str) -> tuple[int, ...] | None:
-    listed = values.get(name)
-    return tuple(map(int, listed)) if isinstance(listed, tuple) else None
-
-
 def _has_broken_trees(values: AttributeValues, role: str) -> bool:
     """Return whether nodes of trees occur twice, or refer to nodes that do not exist; False if a list is unknown."""
-    names = ("nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids")
-    lists = [_integers(values, name) for name in (*names, f"{role}_treeids", f"{role}_nodeids")]
-    trees, nodes, true_nodes, false_nodes, leaf_trees, leaf_nodes = (it or () for it in lists)
+    of_nodes = ("nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids")
+    names = (*of_nodes, f"{role}_treeids", f"{role}_nodeids")
+    lists = [integers_of(values, name) for name in names]
+    trees, nodes, true_nodes, false_nodes, leaf_trees, leaf_nodes = lists
     modes = values.get("nodes_modes")
-    if None in lists or not isinstance(modes, tuple) or len({*map(len, (trees, nodes, true_nodes, false_nodes))}) > 1:
+    if not isinstance(modes, tuple) or not all(isinstance(values.get(name), tuple) for name in names):
+        return False
+    if len({*map(len, (trees, nodes, true_nodes, false_nodes))}) > 1:
         return False
     known = set(zip(trees, nodes, strict=True))
     branches = [index for index, mode in enumerate(modes[: len(trees)]) if mode != "LEAF"]
@@ -74,13 +72,13 @@ def _has_other_modes(values: AttributeValues) -> bool:
 
 
 def _has_targets_out_of_range(values: AttributeValues) -> bool:
-    targets = _integers(values, "target_ids") or ()
+    targets = integers_of(values, "target_ids")
     count = number_of(values, "n_targets", 0)
     return any(not 0 <= target < count for target in targets)
 
 
 def _has_negatives(values: AttributeValues, name: str) -> bool:
-    return min(_integers(values, name) or (0,)) < 0
+    return min(integers_of(values, name), default=0) < 0
 
 
 def _lacks(values: AttributeValues, name: str) -> bool:

@@ -1,0 +1,143 @@
+"""Conditions on the attribute values of nodes, which are met if kernels of ONNX Runtime reject the node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from onnxgate.support.matching.attribute_values import AttributeValues, LongList, integers_of, number_of
+
+
+def is_not_permutation(values: AttributeValues) -> bool:
+    """Return whether `perm` does not name each axis once."""
+    axes = values.get("perm")
+    return isinstance(axes, tuple) and sorted(map(int, axes)) != list(range(len(axes)))
+
+
+def has_other_directions(values: AttributeValues) -> bool:
+    """Return whether a direction of a Scan is neither 0 nor 1."""
+    names = ("directions", "scan_input_directions", "scan_output_directions")
+    lists = [listed for name in names if isinstance(listed := values.get(name), tuple)]
+    return any(direction not in (0, 1) for listed in lists for direction in listed)
+
+
+def excludes_outside_wrongly(values: AttributeValues) -> bool:
+    """Return whether a Resize excludes outside values in a mode without weights."""
+    mode = values.get("mode", "nearest")
+    is_smooth = mode == "cubic" or (mode == "linear" and bool(values.get("antialias")))
+    return bool(values.get("exclude_outside")) and mode is not None and not is_smooth
+
+
+def count_elements(values: AttributeValues, *names: str) -> list[int]:
+    """Return the numbers of elements of the lists with these names that exist."""
+    lists = (values.get(name) for name in names)
+    return [it.count if isinstance(it, LongList) else len(it) for it in lists if isinstance(it, LongList | tuple)]
+
+
+def pads_too_much(values: AttributeValues) -> bool:
+    """Return whether a padding is as large as the window."""
+    kernel, pads = integers_of(values, "kernel_shape"), integers_of(values, "pads")
+    return len(pads) == 2 * len(kernel) and any(pad >= size for pad, size in zip(pads, kernel + kernel, strict=True))
+
+
+def has_nonpositive(values: AttributeValues, name: str) -> bool:
+    """Return whether a list of integers has an element below 1."""
+    return min(integers_of(values, name), default=1) <= 0
+
+
+def has_other_axes(values: AttributeValues) -> bool:
+    """Return whether a ReverseSequence has other axes than 0 and 1, or the same axis twice."""
+    time, batch = number_of(values, "time_axis", 0), number_of(values, "batch_axis", 1)
+    return max(time, batch) > 1 or time == batch
+
+
+def slices_other_axes(values: AttributeValues) -> bool:
+    """Return whether the lists of a Slice have different lengths."""
+    starts, ends, axes = (count_elements(values, name) for name in ("starts", "ends", "axes"))
+    return bool(starts and ends) and (starts != ends or (axes not in ([], [0]) and axes != starts))
+
+
+def differs_in_length(name: str) -> Callable[[AttributeValues], bool]:
+    """Return a condition that is met if a list is not as long as `kernel_shape`."""
+
+    def is_met(values: AttributeValues) -> bool:
+        kernel, listed = integers_of(values, "kernel_shape"), integers_of(values, name)
+        return bool(kernel and listed) and len(listed) != len(kernel)
+
+    return is_met
+
+
+def pads_other_axes(values: AttributeValues) -> bool:
+    """Return whether `pads` has not two elements for each axis of the window."""
+    kernel, pads = integers_of(values, "kernel_shape"), integers_of(values, "pads")
+    return bool(kernel and pads) and len(pads) != 2 * len(kernel)
+
+
+def pads_too_few(values: AttributeValues) -> bool:
+    """Return whether `pads` has less than two elements for each axis of the window."""
+    return pads_other_axes(values) and len(integers_of(values, "pads")) < 2 * len(integers_of(values, "kernel_shape"))
+
+
+def divides_ngrams_wrongly(values: AttributeValues) -> bool:
+    """Return whether `ngram_counts` does not divide the pool into lists of 1-grams, 2-grams and so on."""
+    pools = count_elements(values, "pool_strings", "pool_int64s")
+    starts = integers_of(values, "ngram_counts")
+    if len(pools) != 1 or not pools[0] or not starts:
+        return False
+    ends = (*starts[1:], pools[0])
+    sizes = [end - start for start, end in zip(starts, ends, strict=True)]
+    return min(starts) < 0 or min(sizes) < 0 or any(size % length for length, size in enumerate(sizes, 1))
+
+
+def weighs_other_ngrams(values: AttributeValues) -> bool:
+    """Return whether there are weights, but not one for each n-gram."""
+    weights, indexes = count_elements(values, "weights"), count_elements(values, "ngram_indexes")
+    return bool(weights and indexes and weights[0]) and weights != indexes
+
+
+def maps_other_keys(values: AttributeValues) -> bool:
+    """Return whether a LabelEncoder has more keys than values, or fewer."""
+    kinds = ("strings", "int64s", "floats")
+    keys, targets = (count_elements(values, *(f"{role}_{kind}" for kind in kinds)) for role in ("keys", "values"))
+    return len(keys) == len(targets) == 1 and keys != targets
+
+
+def has_single_text(values: AttributeValues) -> bool:
+    """Return whether a tensor among the attributes of a LabelEncoder contains exactly one string."""
+    tensors = (values.get(f"{role}_tensor") for role in ("keys", "values", "default"))
+    return any(isinstance(texts, tuple) and len(texts) == 1 for texts in tensors)
+
+
+def count_ngrams_wrongly(values: AttributeValues) -> bool:
+    """Return whether the lengths of n-grams are not positive, not ascending or not counted."""
+    shortest, longest = number_of(values, "min_gram_length", 1), number_of(values, "max_gram_length", 1)
+    counts = values.get("ngram_counts")
+    too_few = isinstance(counts, tuple) and longest > len(counts)
+    return too_few or shortest < 1 or longest < shortest
+
+
+def has_other_activations(values: AttributeValues, per_direction: int = 0) -> bool:
+    """Return whether the activations are unknown, too many or too few.
+
+    An RNN, for which `per_direction` is 0, ignores the second activation if it has one direction.
+    """
+    names = values.get("activations")
+    if not isinstance(names, tuple):
+        return False
+    if not per_direction and len(names) not in ((2,) if values.get("direction") == "bidirectional" else (1, 2)):
+        return True
+    if not names:
+        return False
+    expected = per_direction * (2 if values.get("direction") == "bidirectional" else 1)
+    if expected:
+        known = [str(name).lower() in _LOWER_ACTIVATIONS for name in names]
+        return len(names) != expected or not all(known)
+    return not _ACTIVATIONS.issuperset(names[: 2 if values.get("direction") == "bidirectional" else 1])
+
+
+_ACTIVATIONS = frozenset(
+    (
+        *("Affine", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "ScaledTanh", "Sigmoid", "Softplus", "Softsign"),
+        *("Tanh", "ThresholdedRelu"),
+    )
+)
+_LOWER_ACTIVATIONS = frozenset(name.lower() for name in _ACTIVATIONS)
