@@ -74,3 +74,15 @@ def test_each_node_of_a_kind_is_named() -> None:
     assert ["a: missing-kernel", "b: missing-kernel", "c: missing-kernel"] == problems(
         onnx.parser.parse_model(STAMPS + text)
     )
+
+
+def test_argument_of_an_unknown_type() -> None:
+    """An argument whose type is unknown is not absent: ONNX Runtime ignores the opset that the function imports."""
+    text = (
+        "g (float[N] x) => (float[N] y) { h = local.Old (x) y = local.New (h) }"
+        '<domain: "local", opset_import: ["" : 1]> Old (X) => (Y) { Y = Abs (X) }'
+        '<domain: "local", opset_import: ["" : 18]> New (X) => (Y) { Y = Exp (X) }'
+    )
+
+    expected = [": the type of input 1, output 1 of `Exp` is unknown"]
+    assert expected == problems(onnx.parser.parse_model(STAMPS + text), "1.31.1")
