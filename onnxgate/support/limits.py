@@ -39,13 +39,15 @@ _SPELLING_SPANS: Mapping[str, Mapping[DataSpelling, _Span]] = {
 """First and last release of an engine that accepts a spelling of external data; all accept the others.
 
 Source: 361 models loaded with each of 20 releases of ONNX Runtime from 1.16.3 to 1.32.0, among them those before and
-after each bound; 92 models loaded with each release of the other engines in `data/`, and 100 with each of OpenVINO.
+after each bound; 92 models loaded with 1.15.1 and each release of the other engines in `data/`, and 100 with each of
+OpenVINO.
 """
 _UNCLEAR_SPELLINGS: Mapping[str, Mapping[DataSpelling, _Span]] = {
+    "onnxruntime": dict.fromkeys(_ONNXRUNTIME_SPELLINGS, ("", "1.14.1")),  # not measured
     "openvino": dict.fromkeys(("hexadecimal", "longer-file"), ("", "2024.6.0")),
     "tract": {"second-location": ("", ""), "second-number": ("", "")},
 }
-"""First and last release of an engine that reads other data with a spelling, or refuses it for some element types.
+"""First and last release that may read other data with a spelling, or refuse it, so that nothing is predicted.
 
 Source: tract uses the first of two entries, the others the last. OpenVINO 2024 refuses float, double, int32, int64 and
 uint64, and loads the other types.

@@ -143,6 +143,8 @@ def test_an_engine_may_accept_every_version() -> None:
 @pytest.mark.parametrize(
     ("runtime", "spelling", "expected"),
     [
+        ("onnxruntime 1.14.1", "hexadecimal", None),
+        ("onnxruntime 1.15.1", "hexadecimal", True),
         ("onnxruntime 1.22.1", "hexadecimal", True),
         ("onnxruntime 1.23.0", "hexadecimal", False),
         ("onnxruntime-web 1.20.1", "hexadecimal", True),

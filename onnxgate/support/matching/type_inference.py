@@ -451,10 +451,8 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         """Return the nodes of the function that a node calls, with their types; None if the call is not followed."""
         if self.calls.unread:
             return None
-        from onnx import TypeProto
-
         function = body.proto
-        types = [(scope.type_of(name) or TypeProto()) if name else None for name in node.inputs]
+        types = [scope.type_of(name) if name else None for name in node.inputs]
         # Its nodes become nodes of the model, at the model's versions. Source: models whose functions import
         # different versions than the model itself, loaded on ONNX Runtime 1.16 to 1.31.
         imports = {
