@@ -25,8 +25,10 @@ COMMANDS = {
 }
 COMPLETED = ("0", "1")
 """Exit statuses of commands that did their work."""
-REFUSED: Mapping[tuple[str, str], str] = {}
-"""Command and dimension -> exit status with which the command refuses the model."""
+REFUSED: Mapping[tuple[str, str], str] = {
+    ("lock", name): "2" for name in ("external_tensors", "external_files", "external_entries")
+}
+"""Command and dimension -> exit status with which the command refuses the model. Data that is missing is not locked."""
 LOCKED = ("check", "against", "run", "fix")
 """Commands that read a lock."""
 CONFIG = 'models = ["new.onnx"]\n\n[targets.t]\nruntime = "onnxruntime==1.31.1"\n'
