@@ -156,7 +156,7 @@ def test_not_tracked(folder: Path) -> None:
     assert "is not tracked by git; run `git add" in caught.value.problems[0]
 
 
-UPDATE = "run `git submodule update --init 'a sub'`"
+UPDATE = 'run `git submodule update --init "a sub"`'
 
 
 @pytest.fixture
@@ -487,7 +487,7 @@ def test_no_settings(folder: Path) -> None:
     ("config", "expected"),
     [
         ('exclude = ["scratch"]', "`models/new one.onnx` is not tracked by git and is not checked; run `git add "),
-        ('models = ["models"]', "`models/new one.onnx` is not tracked by git; run `git add 'models/new one.onnx'`"),
+        ('models = ["models"]', '`models/new one.onnx` is not tracked by git; run `git add "models/new one.onnx"`'),
         ('models = ["models/a.onnx"]', ""),
     ],
 )
