@@ -158,7 +158,7 @@ class TraitReader:
             or not self.values.is_fixed(node.inputs[0])
         ):
             return ""
-        return "" if data.tensor_type.shape.dim[1].dim_value in known else "channels"
+        return "" if data.tensor_type.shape.dim[1].dim_value in (1, *known) else "channels"
 
     def _can_weigh(self, weights: str, labels: Sequence[Any]) -> bool:
         """Return whether the weights that the labels select, of shape (labels, weights[1:]), may fit the labels."""

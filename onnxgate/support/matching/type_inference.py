@@ -150,13 +150,15 @@ def _infer_graph_nodes(
 
     `within` is the name of the local function that the model was made from; "" if it was not made from one.
     """
+    retyped = _find_retyped_outputs(model.proto.graph)
+    inferred = None if retyped else inferred
     proto, graph = inferred or model.proto, model.graphs[0]
     if calls.unread and proto.functions:
         proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
         proto.ClearField("functions")
     if inferred is None:
         proto = replace_sparse_weights(proto)
-    if inferred is None and (retyped := _find_retyped_outputs(proto.graph)):
+    if retyped:
         proto = deepcopy(proto)
         for output in (it for it in proto.graph.output if it.name in retyped):
             output.type.CopyFrom(retyped[output.name])

@@ -9,6 +9,7 @@ import onnx.parser
 import pytest
 from onnx import AttributeProto, ModelProto, TensorProto, helper
 
+from onnxgate.model.onnx_functions import infer_shapes
 from onnxgate.model.reading.view import ModelView
 from onnxgate.support import limits, operators
 from onnxgate.support.matching.kernels import predict
@@ -64,6 +65,18 @@ def test_input_that_is_an_output_of_another_type() -> None:
     text = "g (seq(float[2]) s, int64 i) => (float[2] y, float[3] s) { e = SequenceErase (s, i) y = SequenceAt (e, i) }"
 
     assert "loads" == verdict(onnx.parser.parse_model(STAMPS + text))
+
+
+def test_input_that_is_an_output_of_another_type_after_inference() -> None:
+    """The types that the checker inferred are not used: onnx applies the type of the output."""
+    text = "g (float[N] x) => (float16[N] x) { y = Relu (x) }"
+    model = onnx.parser.parse_model(STAMPS + text)
+    inferred = infer_shapes(model, strict_mode=True)
+    known = limits.get_limits("1.31.1")
+    assert known is not None
+    typed = infer_model_types(ModelView(model), inferred)
+
+    assert "loads" == predict(typed, operators.get_implementation("1.31.1"), known).verdict
 
 
 @pytest.mark.parametrize(

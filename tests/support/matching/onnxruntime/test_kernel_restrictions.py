@@ -345,6 +345,7 @@ def test_shape_of_a_constant(inputs: str, constants: str, options: str, expected
         ("4", "[8]", "[8]", ["unknown", "refused"]),
         ("4", "[1]", "[4]", ["loads", "loads"]),
         ("4", "[N]", "[N]", ["loads", "loads"]),
+        ("1", "[4]", "[4]", ["loads", "loads"]),
         ("C", "[2]", "[2]", ["loads", "loads"]),
         ("C", "[2]", "[4]", ["refused", "refused"]),
     ],
