@@ -224,14 +224,12 @@ def _is_implied(bound: Specifier, specifier: SpecifierSet) -> bool:
     """Return whether each release that satisfies `specifier` satisfies the bound."""
     if bound in tuple(specifier):
         return True
+    if bound.operator not in ("<", ">="):
+        return False  # the version may end with `.*`
     same = [Version(it.version) for it in specifier if it.operator == bound.operator]
-    match bound.operator:
-        case "<":
-            return any(version <= Version(bound.version) for version in same)
-        case ">=":
-            return any(version >= Version(bound.version) for version in same)
-        case _:
-            return False
+    if bound.operator == "<":
+        return any(version <= Version(bound.version) for version in same)
+    return any(version >= Version(bound.version) for version in same)
 
 
 def _create_uv_error(problem: str) -> ResolutionError:

@@ -95,10 +95,12 @@ class NpmClient:
         with temporary_folder() as scratch:
             answer = self._run(["view", f"{name}@{accepted}", *_RELEASE_FIELDS, "--json"], Path(scratch))
         try:
-            releases = msgspec.json.decode(answer, type=_Release | list[_Release])
+            releases: _Release | list[_Release] = msgspec.json.decode(answer, type=_Release | list[_Release])
         except msgspec.MsgspecError as error:
             raise ResolutionError(f"npm did not return the metadata of `{name}`: {error}") from error
-        stable = [it for it in (releases if isinstance(releases, list) else [releases]) if it.is_stable]
+        if isinstance(releases, _Release):  # the only one, which may be a prerelease
+            return releases
+        stable = [it for it in releases if it.is_stable]
         if not stable:
             raise ResolutionError(f"no release of `{name}` on npm satisfies `{accepted}`")
         return max(stable, key=lambda release: Version(release.version))

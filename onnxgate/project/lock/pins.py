@@ -306,7 +306,7 @@ class ExtensionResolver:
         if isinstance(answer, ReleaseNotFound):
             python = f"Python {runtime.python}, which {runtime.engine} {runtime.release} uses"
             reason = answer.reason or self.index.explain(requirement, runtime.python)
-            raise ConfigError(f"no release of `{requirement}` has wheels for {python}: {reason}")
+            raise ConfigError(f"no release of `{requirement}` has wheels for {python}{f': {reason}' if reason else ''}")
         return answer
 
 

@@ -48,6 +48,7 @@ def find_releases(requirement: Requirement, select: ReleaseSelection, index: UvI
     merged = _merge_releases([release for search in searches for release in search.releases], select)
     if not merged:
         reason = index.explain(requirement, first).partition(" and you require ")[0]
+        reason = reason or "these releases have no wheels for any platform in a lock"
         addition = "" if reason.startswith("there is no version of") else f": {reason}"
         raise ConfigError(
             f"no release of `{requirement.name}` satisfies `{requirement.specifier}`{addition}",

@@ -231,8 +231,9 @@ class Environments:
         if not cached and (damaged := wheels.find_damaged_file(packages)):
             names = " ".join(package.name for package in needed)
             raise UnavailableError(
-                f"`{damaged}` of `{runtime.name}` differs from its wheel, because uv's cache is damaged",
-                hint=f"run `uv cache clean {names}`, then run the command again",
+                f"`{damaged}` of `{runtime.name}` differs from the record of its wheel",
+                hint=f"run `uv cache clean {names}`, then run the command again; if the file still differs, the wheel "
+                "itself is faulty",
             )
 
     def _find_downloads(self, packages: Sequence[LockedPackage]) -> wheels.Downloads:

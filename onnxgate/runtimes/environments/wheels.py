@@ -105,7 +105,7 @@ def _read_record(record: Path) -> Iterator[tuple[str, str]]:
         if parts and parts[0] not in ("bin", "Scripts") and ".." not in parts and not PurePath(row[0]).is_absolute():
             algorithm, _, digest = row[1].partition("=")
             if algorithm == "sha256":
-                yield row[0], digest
+                yield row[0], digest.rstrip("=")
 
 
 def render_requirements(packages: Sequence[LockedPackage]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from typing import Any, Dict, Iterable, Iterator, List
 
@@ -107,20 +108,27 @@ def _set_resource_limits(needs: Dict[str, Any]) -> None:
 
 def _vendor_paths() -> Iterator[str]:
     for parent, prefixes in VENDOR_FOLDERS.items():
-        names = os.listdir(parent) if os.path.isdir(parent) else []
-        yield from (os.path.join(parent, name) for name in names if name.startswith(prefixes))
+        yield from (os.path.join(parent, name) for name in _list_folder(parent) if name.startswith(prefixes))
 
 
 def _linker_paths() -> Iterator[str]:
     """Yield the folders of libraries in the settings of the dynamic linker."""
     folder = "/etc/ld.so.conf.d"
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    for file in ("/etc/ld.so.conf", *(os.path.join(folder, name) for name in names)):
+    for file in ("/etc/ld.so.conf", *(os.path.join(folder, name) for name in _list_folder(folder))):
         try:
             with open(file, encoding="utf-8", errors="surrogateescape") as lines:
-                yield from (line.strip() for line in lines if line.startswith("/"))
+                text = "".join(line.partition("#")[0] + "\n" for line in lines)
         except OSError:
             continue
+        yield from (entry for entry in re.split(r"[\s:,]+", text) if entry.startswith("/"))
+
+
+def _list_folder(path: str) -> List[str]:
+    """Return the names in a folder; none if it does not exist or this user cannot list it."""
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
 
 
 def _exclude(paths: Iterable[str], private: List[str]) -> Iterator[str]:

@@ -214,6 +214,7 @@ def draw_specifier(rng: random.Random) -> SpecifierSet:
     """Return a range with up to three bounds."""
     names = [*VERSIONS, "1.0", "1.2", "1.3", "2", *SPECIAL]
     bounds = [rng.choice(OPERATORS[: rng.choice((2, 2, 7))]) + rng.choice(names) for _ in range(rng.randrange(4))]
+    bounds += [f"{rng.choice(OPERATORS[4:6])}1.{rng.randrange(4)}.*"] * rng.choice((0, 0, 1))
     return SpecifierSet(",".join(it for it in bounds if not it.startswith("~=2")))
 
 
