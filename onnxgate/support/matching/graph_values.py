@@ -189,8 +189,19 @@ class GraphValues:
             return None
         return next((read_constant(attribute) for attribute in producer.attributes), None)
 
-    def is_folded(self, name: str, depth: int) -> bool:
-        """Return whether ONNX Runtime certainly replaces a value by a constant when it loads the model."""
+    def is_folded(self, name: str, depth: int, known: dict[str, bool] | None = None) -> bool:
+        """Return whether ONNX Runtime certainly replaces a value by a constant when it loads the model.
+
+        `known` contains the answers for values that were already followed; a value that depends on
+        itself is not folded.
+        """
+        known = {} if known is None else known
+        if name not in known:
+            known[name] = False
+            known[name] = self._is_folded(name, depth, known)
+        return known[name]
+
+    def _is_folded(self, name: str, depth: int, known: dict[str, bool]) -> bool:
         producer = self.producer(name)
         if producer is None:
             return self.is_stored(name)
@@ -200,18 +211,24 @@ class GraphValues:
             return True
         inputs = [name for name in producer.inputs if name]
         is_simple = producer.operator[1] in _FOLDED and bool(inputs) and depth < _MAX_DEPTH
-        return is_simple and all(self.is_folded(name, depth + 1) for name in inputs)
+        return is_simple and all(self.is_folded(name, depth + 1, known) for name in inputs)
 
-    def may_be_folded(self, name: str, depth: int) -> bool:
+    def may_be_folded(self, name: str, depth: int, visited: set[str] | None = None) -> bool:
         """Return whether ONNX Runtime may replace a value by a constant when it loads a model.
 
-        In local functions, callers may pass a constant.
+        In local functions, callers may pass a constant. All values in `visited` must be folded, too, so that none is
+        followed again.
         """
+        visited = set() if visited is None else visited
+        if name in visited:
+            return True
+        visited.add(name)
         producer = self.producer(name)
         if producer is not None:
             if producer.operator[1] == "Shape" and producer.inputs and self.is_fixed(producer.inputs[0]):
                 return True
-            return depth >= _MAX_DEPTH or all(self.may_be_folded(it, depth + 1) for it in producer.inputs if it)
+            inputs = [it for it in producer.inputs if it]
+            return depth >= _MAX_DEPTH or all(self.may_be_folded(it, depth + 1, visited) for it in inputs)
         if any(value.name == name for value in getattr(self.graph.proto, "input", ())):
             return self.is_in_function
         own = any(tensor.name == name for tensor in getattr(self.graph.proto, "initializer", ()))
@@ -235,11 +252,19 @@ class GraphValues:
         own = any(tensor.name == name for tensor in getattr(self.graph.proto, "initializer", ()))
         return own and self.is_constant(name, 0)
 
-    def is_constant(self, name: str, depth: int) -> bool:
-        """Return whether a value may be computed from constants only, so that ONNX Runtime folds its consumers."""
+    def is_constant(self, name: str, depth: int, visited: set[str] | None = None) -> bool:
+        """Return whether a value may be computed from constants only, so that ONNX Runtime folds its consumers.
+
+        `visited` is used as in `may_be_folded`.
+        """
+        visited = set() if visited is None else visited
+        if name in visited:
+            return True
+        visited.add(name)
         producer = self.producer(name)
         if producer is not None:
-            return depth >= _MAX_DEPTH or all(self.is_constant(it, depth + 1) for it in producer.inputs if it)
+            inputs = [it for it in producer.inputs if it]
+            return depth >= _MAX_DEPTH or all(self.is_constant(it, depth + 1, visited) for it in inputs)
         declared = getattr(self.graph.proto, "input", ())
         return all(value.name != name for value in declared)
 

@@ -112,3 +112,20 @@ def test_constant_that_is_an_output_of_another_type() -> None:
     )
 
     assert "loads" == verdict(onnx.parser.parse_model(STAMPS + text))
+
+
+def test_condition_that_is_computed_along_many_paths() -> None:
+    """Each value is followed once: here, there are 2 ** 40 paths from the condition to its constant."""
+    chain = "".join(f"c{depth + 1} = And (c{depth}, c{depth}) " for depth in range(40))
+    branch = "<then_branch = t () => (float[2] a) { a = Neg (x) }, else_branch = e () => (float[2] b) { b = Abs (x) }>"
+    text = f"g (float[2] x) => (float[2] y) <bool c0 = {{1}}> {{ {chain} y = If (c40) {branch} }}"
+
+    assert "loads" == verdict(onnx.parser.parse_model(STAMPS + text))
+
+
+def test_condition_that_depends_on_itself() -> None:
+    """The search ends, although each input of the node is one of its outputs."""
+    branch = "<then_branch = t () => (bool a, bool b) { a, b = Identity (x) }>"
+    text = f"g (bool x) => (bool y, bool i) {{ y, i = If (i, y) {branch} }}"
+
+    assert "loads" != verdict(onnx.parser.parse_model(STAMPS + text))
