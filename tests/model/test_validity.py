@@ -230,6 +230,16 @@ FAULTS = {
         "g (float[2, 3] x, float[4, 5] z) => (float[2, 5] y) { [n] y = MatMul (x, z) }",
         ModelFault("Incompatible dimensions for matrix multiplication", "n"),
     ),
+    "shapes beside an operator of com.microsoft": (
+        "g (bool c, float[2, 3] x, float[4, 5] z) => (float[a, b] y) { [n] y = If (c) <then_branch = t () => (o) "
+        "{ o = MatMul (x, z) }, else_branch = e () => (h) { h = com.microsoft.Gelu (x) }> }",
+        ModelFault("Incompatible dimensions for matrix multiplication", "n"),
+    ),
+    "shapes after an operator of com.microsoft": (
+        "g (int64 n, bool c, float[2] x) => (float[2] y) { y = Loop (n, c, x) <body = b (int64 i, bool d, float[2] a) "
+        "=> (bool e, o) { e = Identity (d) p = Concat <axis = 7> (a, a) q = com.microsoft.Gelu (a) o = Relu (q) }> }",
+        ModelFault("axis must be in [-rank, rank-1]."),
+    ),
     "undefined": (
         "g (float[N] x) => (float[N] y) { [n] y = Add (x, gone) }",
         ModelFault(
