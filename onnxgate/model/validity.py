@@ -79,7 +79,7 @@ _UNKNOWN_TYPE = re.compile(
 )
 """Error messages from onnx that a value without a known type causes, besides other causes.
 
-Source: errors of onnx 1.23 in about 2,000 valid models with operators of `com.microsoft`, and similar messages in its code.
+Source: errors of onnx 1.23 in about 2,000 valid models with operators of `com.microsoft`, and its similar messages.
 """
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
 """Error message from onnx if shape inference needs data that the copy does not have. It is not a fault of the model."""
@@ -185,9 +185,11 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
         yield from _find_missing_element_types(graph) if view.has_unusual_types else ()
         for name in _find_repeated(_list_node_names(graph)):
             yield ModelFault(f"two nodes are named `{name}`", name, accepted_by=_OTHER_ENGINES)
-        for name in _find_repeated([tensor.name for tensor in graph.proto.initializer]):
-            kinds = [(it.data_type, *it.dims) for it in graph.proto.initializer if it.name == name]
-            is_equal = kinds[0] == kinds[-1]
+        repeated = list(_find_repeated([tensor.name for tensor in graph.proto.initializer]))
+        last = {it.name: (it.data_type, *it.dims) for it in graph.proto.initializer if repeated}
+        first = {it.name: (it.data_type, *it.dims) for it in reversed(graph.proto.initializer) if repeated}
+        for name in repeated:
+            is_equal = first[name] == last[name]
             accepted = graph is view.graphs[0] and is_equal
             message = f"two initializers are named `{name}`" + ("" if is_equal else " and have different types")
             yield ModelFault(message, harmless=accepted, about="accepted" if accepted else "")
