@@ -11,14 +11,24 @@ from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.reduced_models import copy_for_checker, remove_data
 
-_PARSING = frozenset(("ConstantOfShape", "Expand", "Pad", "Reshape", "Resize", "Slice", "Tile", "TopK", "Unsqueeze"))
+_FLOATS = {"Range": {1, 5, 11}, "Resize": {1}, "Upsample": {1}}
+"""Operators whose shape inference reads data of float, int16 or double, besides int32 and int64."""
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+_PARSING = frozenset(
+    (
+        *("AffineGrid", "BlackmanWindow", "CenterCropPad", "Col2Im", "ConstantOfShape", "DFT", "Expand"),
+        *("HammingWindow", "HannWindow", "MelWeightMatrix", "Pad", "Reshape", "STFT", "Slice", "Split"),
+        *("SplitToSequence", "Squeeze", "Tile", "TopK", "Unsqueeze", *_FLOATS),
+        *(f"Reduce{name}" for name in _REDUCTIONS),
+    )
+)
 """Operators whose shape inference needs the data of inputs.
 
-Source: models of 18 operators with an external initializer as a shape, axis or size, loaded on ONNX Runtime 1.16.3,
-1.20.1, 1.24.4, 1.31.1 and 1.32.0, and 98 variants of other opsets, shapes and scopes on three of them. All of these
-releases refuse these operators. They load the others, except that new releases refuse OneHot.
+Source: 83 models of 58 operators with an external initializer as a shape, axis, size or other input, in several opsets
+and scopes, loaded on ONNX Runtime 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0. If onnx reads the data, all of these
+releases refuse the model, except that 1.16.3 and 1.20.1 load OneHot, which is therefore not listed.
 """
-_ELEMENTS = frozenset({1, 6, 7})  # the scales of Resize are floats
+_INTEGERS = frozenset({6, 7})  # int32, int64
 _ERROR = re.compile(
     r"\(op_type:(\w+)\): \[ShapeInferenceError\] Cannot parse data from external tensors[^\n]* for tensor: ([^\n]*)"
 )
@@ -30,9 +40,10 @@ def list_parsed_weights(model: ModelView, path: Path) -> frozenset[str]:
 
     Data of more than 4 KiB is not considered. `path` is the model file.
     """
-    lists = {name: it.data_type for name, it in model.external if it.data_type in _ELEMENTS and len(it.dims) <= 1}
+    lists = {name: it.data_type for name, it in model.external if len(it.dims) <= 1}
     operators = {node.operator[1] for node in model.nodes() if node.operator[0] == DEFAULT_DOMAIN} if lists else set()
-    names = {name for name, element in lists.items() if element != 1 or "Resize" in operators}
+    elements = _INTEGERS.union(*(_FLOATS[name] for name in operators & _FLOATS.keys()))
+    names = {name for name, element in lists.items() if element in elements}
     names -= {value.name for value in model.proto.graph.input}
     if not names or operators.isdisjoint(_PARSING):
         return frozenset()
