@@ -309,8 +309,7 @@ def _group_external_data(model: LocatedModel, view: ModelView) -> _ExternalTenso
     parsed = list_parsed_weights(view, model.selected.absolute)
     files = find_data_files(view, model.selected.absolute)
     layouts: dict[str, DataLayout] = {it: classify_layout(model.selected.absolute, it) for it in files}
-    unfound = _list_unfound_locations(model, view)
-    idle = {name for graph in view.graphs[1:] for name in list_unused_weights(graph.proto)}
+    unfound, idle = _find_unfound_weights(model, view), _find_idle_weights(view)
     groups: dict[tuple[str, DataProblem], list[str]] = {}
     for name, tensor in view.external:
         location = read_external_entries(tensor).get("location", "")
@@ -318,9 +317,9 @@ def _group_external_data(model: LocatedModel, view: ModelView) -> _ExternalTenso
         found: set[DataProblem] = {layouts.get(location, "inside"), *find_spellings(tensor, size)}
         if name in parsed:
             found.add("parsed")
-        if location in unfound and "second-location" in found:
+        if id(tensor) in unfound:
             found.add("unfound")
-        if location in unfound or name in idle:
+        if id(tensor) in unfound or id(tensor) in idle:
             found.discard("second-location")
         for problem in found:
             groups.setdefault((location, problem), []).append(name)
@@ -337,15 +336,11 @@ def _find_refused_external_data(
     """
     if not groups:
         return
-    unread, unfound = list_unread_weights(view), _list_unfound_locations(model, view)
-    idle = {name for graph in view.graphs[1:] for name in list_unused_weights(graph.proto)}
+    unread = list_unread_weights(view)
     for (location, problem), names in groups.items():
-        is_unfound = problem == "second-location" and location in unfound
-        ignored = unread if problem != "second-location" or is_unfound else unread | idle
         for data in supports:
-            read = tuple(name for name in names if data.engine == "tract" or name not in ignored)
-            is_refused = is_unfound and data.engine == ONNXRUNTIME
-            span = ("", "") if is_refused else _find_refused_span(problem, data)
+            read = tuple(name for name in names if data.engine == "tract" or name not in unread)
+            span = _find_refused_span(problem, data)
             if read and span is not None:
                 yield ExternalDataOnRuntime(model.path, model.place, data.name, location, problem, read, *span)
 
@@ -373,20 +368,31 @@ def _find_doubts(
     return doubts
 
 
-def _list_unfound_locations(model: LocatedModel, view: ModelView) -> frozenset[str]:
-    """Return the locations of tensors in subgraphs that name another file first, which does not exist.
+def _find_unfound_weights(model: LocatedModel, view: ModelView) -> frozenset[int]:
+    """Return the `id()` of each tensor in a subgraph that names another file first, which does not exist.
 
     Releases of ONNX Runtime that accept a second location require the first file, but only in subgraphs.
-    Source: 15 models, loaded on 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0.
+    Source: 15 models, loaded on 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0, and 6 with a weight of the same or another
+    name in the main graph on 1.16.3, 1.24.4 and 1.32.0.
     """
-    own = {tensor.name for tensor in view.proto.graph.initializer}
+    own = {id(tensor) for tensor in view.proto.graph.initializer}
     found = set()
-    for name, tensor in view.external:
+    for _, tensor in view.external:
         locations = [entry.value for entry in tensor.external_data if entry.key == "location"]
-        is_inner = len(locations) > 1 and name not in own
+        is_inner = len(locations) > 1 and id(tensor) not in own
         if is_inner and inspect_data_file(model.selected.absolute, locations[0]).problem:
-            found.add(locations[-1])
+            found.add(id(tensor))
     return frozenset(found)
+
+
+def _find_idle_weights(view: ModelView) -> frozenset[int]:
+    """Return the `id()` of each unused weight of a subgraph; it may have two locations.
+
+    Source: 4 models with weights of the same name in both branches, used and unused, loaded on ONNX Runtime 1.16.3,
+    1.30.0 and 1.32.0.
+    """
+    scopes = ((graph.proto, list_unused_weights(graph.proto)) for graph in view.graphs[1:])
+    return frozenset(id(tensor) for graph, unused in scopes for tensor in graph.initializer if tensor.name in unused)
 
 
 @functools.lru_cache(maxsize=64)
