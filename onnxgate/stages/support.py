@@ -85,6 +85,7 @@ Source: 88 models of the backend tests with a wrong shape, loaded on 1.20.1, 1.2
 ONNX Runtime 1.30.0 loads 65 of them.
 """
 UNCLEAR_ENTRIES = "its external data has entries that the runtime may refuse, or read differently from other runtimes"
+UNCLEAR_USE = "shape inference needs its external data, which the runtime may not read for this"
 _WRONG_CONSTANTS = frozenset({"constants", "divisor"})
 """What problems of nodes with wrong constants are about (`SupportGap.about`)."""
 MISSING_PREDICTIONS = {"schemas": "kernel support is not predicted", "versions": "operator support is not predicted"}
@@ -348,7 +349,7 @@ def _find_refused_external_data(
 def _find_refused_span(problem: DataProblem, data: RuntimeSupportData) -> tuple[str, str] | None:
     """Return the first and last release that reads data with this problem; None if the runtime itself reads it."""
     if problem in ("parsed", "unfound"):
-        return ("", "") if data.engine == ONNXRUNTIME else None
+        return ("", "") if data.engine == ONNXRUNTIME and not _is_unclear(problem, data) else None
     if is_spelling(problem):
         refuses = limits.refuses_spelling(data.planned.runtime.release, problem, data.engine)
         return limits.find_spelling_span(problem, data.engine) if refuses else None
@@ -363,9 +364,22 @@ def _find_doubts(
     doubts = {data.name: UNCERTAIN_SHAPE for data in supports if has_wrong_shape and data.engine == WEB_ENGINE}
     for _, problem in groups:
         for data in supports:
-            if is_spelling(problem) and limits.is_spelling_unclear(data.planned.runtime.release, problem, data.engine):
-                doubts[data.name] = UNCLEAR_ENTRIES
+            if _is_unclear(problem, data):
+                doubts[data.name] = UNCLEAR_USE if problem == "parsed" else UNCLEAR_ENTRIES
     return doubts
+
+
+def _is_unclear(problem: DataProblem, data: RuntimeSupportData) -> bool:
+    """Return whether a runtime may refuse external data with a problem, so that nothing is predicted.
+
+    Source: Reshape and Unsqueeze with external data as a shape or axis, and 4 models whose branches have a weight with
+    two locations, the first of which is missing, loaded on 1.15.1; `list_parsed_weights` and `_find_unfound_weights`
+    name newer releases.
+    """
+    release = data.planned.runtime.release
+    if problem in ("parsed", "unfound"):
+        return data.engine == ONNXRUNTIME and is_release_within(release, *limits.UNMEASURED)
+    return is_spelling(problem) and limits.is_spelling_unclear(release, problem, data.engine)
 
 
 def _find_unfound_weights(model: LocatedModel, view: ModelView) -> frozenset[int]:

@@ -436,6 +436,22 @@ def test_two_locations_in_a_branch(
     assert [f"onnxruntime {release}" for release in expected] == [it.runtime for it in actual]
 
 
+def test_external_data_that_shape_inference_needs(tmp_path: Path) -> None:
+    """Nothing is predicted about releases on which no such model was loaded."""
+    model = parse("g (float[4] x) => (float[a] y) { y = Reshape (x, w) }")
+    tensor = model.graph.initializer.add(name="w", data_type=7, dims=[1], data_location=1)
+    tensor.external_data.add(key="location", value="w.bin")
+    (tmp_path / "w.bin").write_bytes(bytes(8))
+    write(tmp_path / "m.onnx", model)
+    found = gather(tmp_path, planned("1.14.1"), planned("1.15.1"), planned("1.32.0"))
+    refused, unclear = select_subjects(found, ExternalDataOnRuntime), select_subjects(found, PredictionGap)
+
+    assert [("parsed", "onnxruntime 1.15.1"), ("parsed", "onnxruntime 1.32.0")] == [
+        (it.problem, it.runtime) for it in refused
+    ]
+    assert [] == [it for it in unclear if it.runtime != "onnxruntime 1.14.1"]
+
+
 def test_two_locations_of_a_weight_named_as_an_outer_one(tmp_path: Path) -> None:
     """The missing first file of a branch's tensor does not depend on the names in the main graph."""
     text = """g (float[2] x, bool c) => (float[2] y) {
