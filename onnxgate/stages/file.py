@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +14,12 @@ from onnxgate.evidence.file import GraphFaults, InvalidQuantization, ModelFile
 from onnxgate.model.facts import STRING
 from onnxgate.model.quantization_consistency import find_inconsistencies
 from onnxgate.model.quantization_parameters import find_quantization_faults
-from onnxgate.model.reading.external_data import ExternalUse, check_external_data
+from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import format_operator_name, list_inputs, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.structure import read_light_view
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
-from onnxgate.model.subgraphs.reduced_models import list_unread_weights
+from onnxgate.model.subgraphs.reduced_models import mark_unused
 from onnxgate.model.validity import CheckedModel, ModelFault, check_model, find_leaked_paths
 from onnxgate.project.git.repository import find_git_root
 
@@ -64,7 +64,7 @@ def inspect_file(model: SelectedModel) -> InspectedFile:
         if other_type := detect_other_type(model.absolute):
             return InspectedFile(replace(file, other_type=other_type))
         reading = read_model(model.absolute, model.path, lightly=True)
-        external = _mark_unused(reading.view, check_external_data(reading.view, model.absolute))
+        external = mark_unused(reading.view, check_external_data(reading.view, model.absolute))
         checked = check_model(reading.view, model.absolute)
         inspected = replace(
             file,
@@ -78,12 +78,6 @@ def inspect_file(model: SelectedModel) -> InspectedFile:
         return InspectedFile(replace(file, other_type=str(reason)))
     except OSError as error:
         return InspectedFile(replace(file, unreadable=(error.strerror or str(error)).lower()))
-
-
-def _mark_unused(view: ModelView, uses: Sequence[ExternalUse]) -> tuple[ExternalUse, ...]:
-    """Mark the problems of data that ONNX Runtime does not read. Git LFS can fetch a pointer, so it is not marked."""
-    unread = list_unread_weights(view) if any(use.problem for use in uses) else frozenset()
-    return tuple(replace(use, is_unused=use.problem != "lfs-pointer" and use.tensor in unread) for use in uses)
 
 
 def read_checked_model(path: Path) -> CheckedModel | None:

@@ -85,6 +85,7 @@ Source: 88 models of the backend tests with a wrong shape, loaded on 1.20.1, 1.2
 ONNX Runtime 1.30.0 loads 65 of them.
 """
 UNCLEAR_ENTRIES = "its external data has entries that the runtime may refuse, or read differently from other runtimes"
+UNCLEAR_USE = "shape inference needs its external data, which the runtime may not read for this"
 _WRONG_CONSTANTS = frozenset({"constants", "divisor"})
 """What problems of nodes with wrong constants are about (`SupportGap.about`)."""
 MISSING_PREDICTIONS = {"schemas": "kernel support is not predicted", "versions": "operator support is not predicted"}
@@ -309,8 +310,7 @@ def _group_external_data(model: LocatedModel, view: ModelView) -> _ExternalTenso
     parsed = list_parsed_weights(view, model.selected.absolute)
     files = find_data_files(view, model.selected.absolute)
     layouts: dict[str, DataLayout] = {it: classify_layout(model.selected.absolute, it) for it in files}
-    unfound = _list_unfound_locations(model, view)
-    idle = {name for graph in view.graphs[1:] for name in list_unused_weights(graph.proto)}
+    unfound, idle = _find_unfound_weights(model, view), _find_idle_weights(view)
     groups: dict[tuple[str, DataProblem], list[str]] = {}
     for name, tensor in view.external:
         location = read_external_entries(tensor).get("location", "")
@@ -318,9 +318,9 @@ def _group_external_data(model: LocatedModel, view: ModelView) -> _ExternalTenso
         found: set[DataProblem] = {layouts.get(location, "inside"), *find_spellings(tensor, size)}
         if name in parsed:
             found.add("parsed")
-        if location in unfound and "second-location" in found:
+        if id(tensor) in unfound:
             found.add("unfound")
-        if location in unfound or name in idle:
+        if id(tensor) in unfound or id(tensor) in idle:
             found.discard("second-location")
         for problem in found:
             groups.setdefault((location, problem), []).append(name)
@@ -337,15 +337,11 @@ def _find_refused_external_data(
     """
     if not groups:
         return
-    unread, unfound = list_unread_weights(view), _list_unfound_locations(model, view)
-    idle = {name for graph in view.graphs[1:] for name in list_unused_weights(graph.proto)}
+    unread = list_unread_weights(view)
     for (location, problem), names in groups.items():
-        is_unfound = problem == "second-location" and location in unfound
-        ignored = unread if problem != "second-location" or is_unfound else unread | idle
         for data in supports:
-            read = tuple(name for name in names if data.engine == "tract" or name not in ignored)
-            is_refused = is_unfound and data.engine == ONNXRUNTIME
-            span = ("", "") if is_refused else _find_refused_span(problem, data)
+            read = tuple(name for name in names if data.engine == "tract" or name not in unread)
+            span = _find_refused_span(problem, data)
             if read and span is not None:
                 yield ExternalDataOnRuntime(model.path, model.place, data.name, location, problem, read, *span)
 
@@ -353,7 +349,7 @@ def _find_refused_external_data(
 def _find_refused_span(problem: DataProblem, data: RuntimeSupportData) -> tuple[str, str] | None:
     """Return the first and last release that reads data with this problem; None if the runtime itself reads it."""
     if problem in ("parsed", "unfound"):
-        return ("", "") if data.engine == ONNXRUNTIME else None
+        return ("", "") if data.engine == ONNXRUNTIME and not _is_unclear(problem, data) else None
     if is_spelling(problem):
         refuses = limits.refuses_spelling(data.planned.runtime.release, problem, data.engine)
         return limits.find_spelling_span(problem, data.engine) if refuses else None
@@ -368,25 +364,49 @@ def _find_doubts(
     doubts = {data.name: UNCERTAIN_SHAPE for data in supports if has_wrong_shape and data.engine == WEB_ENGINE}
     for _, problem in groups:
         for data in supports:
-            if is_spelling(problem) and limits.is_spelling_unclear(data.planned.runtime.release, problem, data.engine):
-                doubts[data.name] = UNCLEAR_ENTRIES
+            if _is_unclear(problem, data):
+                doubts[data.name] = UNCLEAR_USE if problem == "parsed" else UNCLEAR_ENTRIES
     return doubts
 
 
-def _list_unfound_locations(model: LocatedModel, view: ModelView) -> frozenset[str]:
-    """Return the locations of tensors in subgraphs that name another file first, which does not exist.
+def _is_unclear(problem: DataProblem, data: RuntimeSupportData) -> bool:
+    """Return whether a runtime may refuse external data with a problem, so that nothing is predicted.
+
+    Source: Reshape and Unsqueeze with external data as a shape or axis, and 4 models whose branches have a weight with
+    two locations, the first of which is missing, loaded on 1.15.1; `list_parsed_weights` and `_find_unfound_weights`
+    name newer releases.
+    """
+    release = data.planned.runtime.release
+    if problem in ("parsed", "unfound"):
+        return data.engine == ONNXRUNTIME and is_release_within(release, *limits.UNMEASURED)
+    return is_spelling(problem) and limits.is_spelling_unclear(release, problem, data.engine)
+
+
+def _find_unfound_weights(model: LocatedModel, view: ModelView) -> frozenset[int]:
+    """Return the `id()` of each tensor in a subgraph that names another file first, which does not exist.
 
     Releases of ONNX Runtime that accept a second location require the first file, but only in subgraphs.
-    Source: 15 models, loaded on 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0.
+    Source: 15 models, loaded on 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0, and 6 with a weight of the same or another
+    name in the main graph on 1.16.3, 1.24.4 and 1.32.0.
     """
-    own = {tensor.name for tensor in view.proto.graph.initializer}
+    own = {id(tensor) for tensor in view.proto.graph.initializer}
     found = set()
-    for name, tensor in view.external:
+    for _, tensor in view.external:
         locations = [entry.value for entry in tensor.external_data if entry.key == "location"]
-        is_inner = len(locations) > 1 and name not in own
+        is_inner = len(locations) > 1 and id(tensor) not in own
         if is_inner and inspect_data_file(model.selected.absolute, locations[0]).problem:
-            found.add(locations[-1])
+            found.add(id(tensor))
     return frozenset(found)
+
+
+def _find_idle_weights(view: ModelView) -> frozenset[int]:
+    """Return the `id()` of each unused weight of a subgraph; it may have two locations.
+
+    Source: 4 models with weights of the same name in both branches, used and unused, loaded on ONNX Runtime 1.16.3,
+    1.30.0 and 1.32.0.
+    """
+    scopes = ((graph.proto, list_unused_weights(graph.proto)) for graph in view.graphs[1:])
+    return frozenset(id(tensor) for graph, unused in scopes for tensor in graph.initializer if tensor.name in unused)
 
 
 @functools.lru_cache(maxsize=64)

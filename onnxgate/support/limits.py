@@ -42,8 +42,10 @@ Source: 361 models loaded with each of 20 releases of ONNX Runtime from 1.16.3 t
 after each bound; 92 models loaded with 1.15.1 and each release of the other engines in `data/`, and 100 with each of
 OpenVINO.
 """
+UNMEASURED: _Span = ("", "1.14.1")
+"""First and last release of ONNX Runtime on which no model with such data was loaded, so that nothing is predicted."""
 _UNCLEAR_SPELLINGS: Mapping[str, Mapping[DataSpelling, _Span]] = {
-    "onnxruntime": dict.fromkeys(_ONNXRUNTIME_SPELLINGS, ("", "1.14.1")),  # not measured
+    "onnxruntime": dict.fromkeys(_ONNXRUNTIME_SPELLINGS, UNMEASURED),
     "openvino": dict.fromkeys(("hexadecimal", "longer-file"), ("", "2024.6.0")),
     "tract": {"second-location": ("", ""), "second-number": ("", "")},
 }

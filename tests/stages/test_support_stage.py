@@ -398,29 +398,80 @@ def test_a_run_is_not_suggested_by_a_check_that_runs_the_models() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "locations", "expected"),
+    ("body", "locations", "other", "expected"),
     [
-        ("a = Add (x, w)", ["w.bin", "v.bin"], ["1.30.0"]),
-        ("a = Add (x, w)", ["none.bin", "v.bin"], ["1.29.0", "1.30.0"]),
-        ("a = Neg (x)", ["none.bin", "v.bin"], ["1.29.0", "1.30.0"]),
-        ("a = Neg (x)", ["w.bin", "v.bin"], []),
+        ("a = Add (x, w)", ["w.bin", "v.bin"], [], ["1.30.0"]),
+        ("a = Add (x, w)", ["none.bin", "v.bin"], [], ["1.29.0", "1.30.0"]),
+        ("a = Neg (x)", ["none.bin", "v.bin"], [], ["1.29.0", "1.30.0"]),
+        ("a = Neg (x)", ["w.bin", "v.bin"], [], []),
+        ("a = Add (x, w)", ["w.bin", "v.bin"], ["w.bin", "v.bin"], ["1.30.0"]),
+        ("a = Add (x, w)", ["w.bin", "v.bin"], ["v.bin"], ["1.30.0"]),
+        ("a = Neg (x)", ["w.bin", "v.bin"], ["w.bin", "v.bin"], []),
     ],
 )
-def test_two_locations_in_a_branch(tmp_path: Path, body: str, locations: list[str], expected: list[str]) -> None:
-    """The first file must exist. Since 1.30.0, a second location is refused if a node uses the tensor."""
+def test_two_locations_in_a_branch(
+    tmp_path: Path, body: str, locations: list[str], other: list[str], expected: list[str]
+) -> None:
+    """The first file must exist. Since 1.30.0, a second location is refused if a node uses the tensor.
+
+    The other branch may have an unused tensor of the same name.
+    """
     text = f"""g (float[2] x, bool c) => (float[2] y) {{
         y = If (c) <
             then_branch = t () => (float[2] a) {{ {body} }},
             else_branch = e () => (float[2] b) {{ b = Neg (x) }}
         > }}"""
     model = parse(text)
-    branch = next(it.g for it in model.graph.node[0].attribute if it.name == "then_branch")
-    tensor = branch.initializer.add(name="w", data_type=1, dims=[2], data_location=1)
-    for location in locations:
-        tensor.external_data.add(key="location", value=location)
+    branches = {it.name: it.g for it in model.graph.node[0].attribute}
+    for name, files in (("then_branch", locations), ("else_branch", other)):
+        if files:
+            tensor = branches[name].initializer.add(name="w", data_type=1, dims=[2], data_location=1)
+            for location in files:
+                tensor.external_data.add(key="location", value=location)
     for name in ("w.bin", "v.bin"):
         (tmp_path / name).write_bytes(bytes(8))
     write(tmp_path / "m.onnx", model)
     actual = select_subjects(gather(tmp_path, planned("1.29.0"), planned("1.30.0")), ExternalDataOnRuntime)
 
     assert [f"onnxruntime {release}" for release in expected] == [it.runtime for it in actual]
+
+
+def test_external_data_that_shape_inference_needs(tmp_path: Path) -> None:
+    """Nothing is predicted about releases on which no such model was loaded."""
+    model = parse("g (float[4] x) => (float[a] y) { y = Reshape (x, w) }")
+    tensor = model.graph.initializer.add(name="w", data_type=7, dims=[1], data_location=1)
+    tensor.external_data.add(key="location", value="w.bin")
+    (tmp_path / "w.bin").write_bytes(bytes(8))
+    write(tmp_path / "m.onnx", model)
+    found = gather(tmp_path, planned("1.14.1"), planned("1.15.1"), planned("1.32.0"))
+    refused, unclear = select_subjects(found, ExternalDataOnRuntime), select_subjects(found, PredictionGap)
+
+    assert [("parsed", "onnxruntime 1.15.1"), ("parsed", "onnxruntime 1.32.0")] == [
+        (it.problem, it.runtime) for it in refused
+    ]
+    assert [] == [it for it in unclear if it.runtime != "onnxruntime 1.14.1"]
+
+
+def test_two_locations_of_a_weight_named_as_an_outer_one(tmp_path: Path) -> None:
+    """The missing first file of a branch's tensor does not depend on the names in the main graph."""
+    text = """g (float[2] x, bool c) => (float[2] y) {
+        a = Add (x, w)
+        y = If (c) <
+            then_branch = t () => (float[2] b) { b = Add (a, w) },
+            else_branch = e () => (float[2] d) { d = Neg (a) }
+        >
+    }"""
+    model = parse(text)
+    branch = next(it.g for it in model.graph.node[1].attribute if it.name == "then_branch")
+    for graph, files in ((model.graph, ["w.bin"]), (branch, ["none.bin", "v.bin"])):
+        tensor = graph.initializer.add(name="w", data_type=1, dims=[2], data_location=1)
+        for location in files:
+            tensor.external_data.add(key="location", value=location)
+    for name in ("w.bin", "v.bin"):
+        (tmp_path / name).write_bytes(bytes(8))
+    write(tmp_path / "m.onnx", model)
+    actual = select_subjects(gather(tmp_path, planned("1.29.0"), planned("1.30.0")), ExternalDataOnRuntime)
+
+    assert [("unfound", f"onnxruntime {release}") for release in ("1.29.0", "1.30.0")] == [
+        (it.problem, it.runtime) for it in actual
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from graphlib import CycleError, TopologicalSorter
@@ -15,7 +15,13 @@ import msgspec
 
 from onnxgate.core.files import open_regular
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, model_domain, required_bytes
-from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
+from onnxgate.model.reading.external_data import (
+    ExternalUse,
+    inspect_data_file,
+    is_external,
+    read_data_range,
+    read_external_entries,
+)
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.omitted_data import find_omitted_data, restore_lists, shorten_companions
 from onnxgate.model.reading.structure import DATA_FIELDS, SMALL_BYTES
@@ -207,6 +213,14 @@ def list_unread_weights(model: ModelView) -> frozenset[str]:
     graph, names = model.proto.graph, Counter(name for name, _ in model.tensors)
     unused = list_unused_weights(graph) - {value.name for value in graph.input}
     return frozenset(name for name in unused if names[name] == 1)
+
+
+def mark_unused(model: ModelView, uses: Sequence[ExternalUse]) -> tuple[ExternalUse, ...]:
+    """Mark the problems of data that ONNX Runtime does not read. Git LFS can fetch a pointer, so it is not marked."""
+    unread = list_unread_weights(model) if any(use.problem for use in uses) else frozenset()
+    return tuple(
+        msgspec.structs.replace(use, is_unused=use.problem != "lfs-pointer" and use.tensor in unread) for use in uses
+    )
 
 
 def _replace_elements(graph: GraphProto, field: str, elements: Iterable[NodeProto | TensorProto]) -> None:

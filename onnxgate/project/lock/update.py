@@ -15,6 +15,7 @@ from onnxgate.core.text import quote_path
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
+from onnxgate.model.subgraphs.reduced_models import mark_unused
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.git.repository import lfs_pull_command
 from onnxgate.project.lock.comparison import entry_from_facts, has_same_content, toolchain_policy
@@ -164,7 +165,7 @@ def _lock_model(
     try:
         pointer = read_pointer(model.absolute)
         if pointer is None:
-            entry = _read_entry(model)
+            entry = _read_entry(model, old)
             tolerance = old.tolerance if old is not None and has_same_content(old, entry) else {}
             quantization = old.quantization if old is not None else {}
             return msgspec.structs.replace(entry, tolerance=dict(measured or tolerance), quantization=quantization)
@@ -176,7 +177,11 @@ def _lock_model(
     raise LockError("is a Git LFS pointer (content not fetched)", hint=f"run `{command}`")
 
 
-def _read_entry(model: SelectedModel) -> LockedModel:
+def _read_entry(model: SelectedModel, old: LockedModel | None) -> LockedModel:
+    """Return the entry of a model. Data that ONNX Runtime does not read may be missing.
+
+    As in `check`, such a file stays as it is in the old entry of the same model file.
+    """
     if not model.absolute.exists():
         raise LockError("does not exist", hint="restore the file, or remove it from the config and from git")
     if what := detect_other_type(model.absolute):
@@ -186,11 +191,13 @@ def _read_entry(model: SelectedModel) -> LockedModel:
     except UnreadableModel as error:
         raise LockError(f"is not a model: {error}") from error
     entry = entry_from_facts(reading.facts)
-    uses = check_external_data(reading.view, model.absolute)
+    uses = mark_unused(reading.view, check_external_data(reading.view, model.absolute))
     details = {use.location: use.detail if use.problem == "escapes" else "" for use in uses}
-    absent = sorted(details.keys() - {file.location for file in entry.external})
+    absent = sorted({use.location for use in uses if not use.is_unused} - {file.location for file in entry.external})
     if not absent:
-        return entry
+        known = old.external if old is not None and old.sha256 == entry.sha256 else ()
+        unread = (file for file in known if file.location in reading.facts.unread)
+        return msgspec.structs.replace(entry, external=tuple(sorted((*entry.external, *unread))))
     missing = {use.location for use in uses if use.problem == "missing"}
     if missing.issuperset(absent):
         names = f"`{'`, `'.join(absent)}`"

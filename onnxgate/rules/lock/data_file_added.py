@@ -6,6 +6,8 @@ import posixpath
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+import msgspec
+
 from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import ModelFacts
@@ -41,9 +43,11 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
 def find_new_data_files(change: ModelChange) -> list[str]:
     """Return the paths of external data files that a model did not need at the baseline.
 
-    Files that were renamed together with the model are left out.
+    Files that were renamed together with the model are left out, as are missing files if the lock is the baseline,
+    because it does not list those that no node uses.
     """
-    before, after = list_data_locations(change.before), list_data_locations(change.after)
+    after_facts = msgspec.structs.replace(change.after, unread=()) if change.from_lock else change.after
+    before, after = list_data_locations(change.before), list_data_locations(after_facts)
     old, new = PurePosixPath(change.before.path), PurePosixPath(change.after.path)
     renamed = set()  # expected new names of data files that are named after the model
     for location in before:

@@ -134,6 +134,34 @@ def test_missing_data(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("location", ["w.bin", "../w.bin"])
+def test_missing_data_of_an_unused_weight(tmp_path: Path, location: str) -> None:
+    """The lock lists no data file that is missing and that ONNX Runtime does not read; `check` gives a warning."""
+    text = EXTERNAL.replace("Add(x, w)", "Relu(x)").replace("w.bin", location)
+
+    assert lock(model(tmp_path, text)).external == ()
+
+
+def test_data_of_an_unused_weight_that_was_locked(tmp_path: Path) -> None:
+    """A file that is missing since it was locked stays in the entry, until the model changes."""
+    text = EXTERNAL.replace("Add(x, w)", "Relu(x)")
+    selected = model(tmp_path, text)
+    (tmp_path / "w.bin").write_bytes(bytes(8))
+    first = lock(selected)
+    (tmp_path / "w.bin").unlink()
+
+    assert [file.location for file in first.external] == ["w.bin"]
+    assert lock(selected, first) == first
+    assert lock(model(tmp_path, text.replace("17", "18")), first).external == ()
+
+
+def test_missing_data_of_used_and_unused_weights(tmp_path: Path) -> None:
+    """One weight that a node uses is enough to require the file."""
+    unused = '<float[2] v = ["location": "w.bin"], float[2] w'
+
+    assert "external data `w.bin` is missing" in refusal(model(tmp_path, EXTERNAL.replace("<float[2] w", unused)))
+
+
 def test_data_elsewhere(tmp_path: Path) -> None:
     """The error for external data outside of the folder suggests storing it in the model."""
     actual = refusal(model(tmp_path, EXTERNAL.replace("w.bin", "../w.bin"), "a b.onnx"))

@@ -44,6 +44,14 @@ def test_new_data_files(before: ModelFacts, after: ModelFacts, new: list[str]) -
     assert new == find_new_data_files(change)
 
 
+def test_missing_data_files_since_the_lock() -> None:
+    """The lock does not list missing files, which only weights that no node uses may have."""
+    before, after = facts(""), facts("w.bin", unread="gone.bin")
+    change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="in the lock", from_lock=True)
+
+    assert find_new_data_files(change) == ["w.bin"]
+
+
 def test_size() -> None:
     """The size includes all external data and is unknown if some is missing."""
     assert [20, None] == [total_size_bytes(facts("a b")), total_size_bytes(facts("a b", unread="c"))]
