@@ -19,7 +19,7 @@ from onnxgate.core.matrix import (
     name_releases,
     render_reason,
 )
-from onnxgate.core.report import Finding
+from onnxgate.core.report import Finding, NotDone
 from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
 from onnxgate.formats import text, wording
 from onnxgate.formats.markdown import Page as MarkdownPage
@@ -95,8 +95,9 @@ def _answer(model: MatrixModel, matrix: Matrix, *, required: bool, verbose: bool
     rules = {span.reason.rule for span in list_reasons(model)}
     faults = [it for it in findings if it.stage == Stage.FILE.value and it.rule in rules and it.level == "error"]
     file_gaps = [gap for gap in gaps if gap.stage == Stage.FILE.value]
+    unstated: list[NotDone] = []
     if faults and not model.on("loads"):  # a fault of the file explains more than the releases that it affects
-        sentence, stated = wording.render_message(faults[0]), faults[:1]
+        sentence, stated, unstated = wording.render_message(faults[0]), faults[:1], gaps
     elif file_gaps:
         sentence, stated = file_gaps[0].reason, []
     else:
@@ -121,7 +122,9 @@ def _answer(model: MatrixModel, matrix: Matrix, *, required: bool, verbose: bool
         groups.setdefault((finding.level, finding.rule, finding.fix, finding.message if verbose else ""), []).append(
             finding
         )
-    fixes = [("fix: ", finding.fix) for finding in stated] + [("hint: ", gap.hint) for gap in gaps]
+    fixes = [("fix: ", finding.fix) for finding in stated]
+    for gap in gaps:
+        fixes += [("undecided: ", gap.reason if gap in unstated else ""), ("hint: ", gap.hint)]
     named = ", ".join(dict.fromkeys(finding.rule for finding in stated))
     return ModelAnswer(
         (model.path,),

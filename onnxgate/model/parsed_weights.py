@@ -24,7 +24,7 @@ _PARSING = frozenset(
 )
 """Operators whose shape inference needs the data of inputs.
 
-Source: 83 models of 58 operators with an external initializer as a shape, axis, size or other input, in several opsets
+Source: 83 models with an external initializer as a shape, axis, size or other input, in several opsets
 and scopes, loaded on ONNX Runtime 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0. If onnx reads the data, all of these
 releases refuse the model, except that 1.16.3 and 1.20.1 load OneHot, which is therefore not listed.
 """

@@ -221,6 +221,13 @@ def test_a_fault_of_the_file_replaces_the_releases() -> None:
         "      fix: commit the model",
     ]
 
+    gap = NotDone(stage="support", model="m.onnx", runtime="", reason="the prediction crashed", hint="report this")
+
+    assert lines(matrix(MatrixModel(path="m.onnx", runtimes=entries), findings=(error,), undecided=(gap,)))[2:] == [
+        "      undecided: the prediction crashed",
+        "      hint: report this",
+    ]
+
 
 def test_an_undecided_model_has_a_hint() -> None:
     """A model that could not be checked is not a pass."""
