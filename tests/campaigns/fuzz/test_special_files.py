@@ -17,6 +17,7 @@ import pytest
 
 from campaigns.fuzz.large_models import external_model
 from onnxgate.core.files import open_regular
+from onnxgate.core.findings import CHANGED_FILES
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure
 from tests.conftest import ROOT
@@ -228,9 +229,9 @@ def test_a_file_that_changes(restless: Path, large_bytes: int) -> None:
 
 
 def test_a_file_that_changes_under_the_gate(restless: Path) -> None:
-    """The check has a verdict, whichever version of the file it reads."""
+    """The check has a verdict for one version of the file, or is undecided because the file changed."""
     ended, output = run(restless.parent, "check", "--static", "m.onnx")
 
-    assert ended in (0, 1)
+    assert ended in (0, 1) or (ended == 3 and CHANGED_FILES[0] in output)
     assert "bug in onnxgate" not in output
     assert "Traceback" not in output
