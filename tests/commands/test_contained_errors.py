@@ -191,6 +191,8 @@ def test_lock_with_measured_tolerances(folder: Path, monkeypatch: pytest.MonkeyP
         return NoiseMeasurement({"y": tolerance})
 
     measured: list[object] = []
+    toolchain = functools.partial(ProjectToolchain, python=Path(sys.executable))
+    monkeypatch.setattr(ProjectToolchain, "of_project", toolchain)
     monkeypatch.setattr(measurement, "_submit_source", fail_for_first(submit) if step == "submit" else submit)
     monkeypatch.setattr(measurement, "_read_noise", fail_for_first(read) if step == "read" else read)
     monkeypatch.setattr(lock, "_relock_project", lambda *given: measured.append(given[3]) or LockUpdate(Lock()))

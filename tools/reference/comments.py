@@ -33,6 +33,8 @@ def _comments(source: str) -> dict[int, str]:
 def describe(schema: dict[str, Any], kinds: dict[str, type]) -> dict[str, Any]:
     """Return the schema with field comments as descriptions of its properties; `kinds` contains the types by title."""
     for title, definition in schema.get("$defs", {}).items():
+        if "description" in definition:  # msgspec keeps the indentation of docstrings before 0.23
+            definition["description"] = inspect.cleandoc(definition["description"])
         if title in kinds:
             _describe(definition, kinds[title])
     return schema
