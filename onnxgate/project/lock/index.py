@@ -75,7 +75,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNotFound:
-    """The result if no release satisfies the requirements, with the reason that uv gives; "" if uv was not asked."""
+    """The result if no release satisfies the requirements, with the reason that uv gives; "" if it was deduced."""
 
     reason: str
 
@@ -89,7 +89,7 @@ class UvIndex:
     """The package indexes that uv is configured for. With `offline`, only uv's cache is used.
 
     Each answer is kept, because targets often share their questions, and answers to other questions follow from it.
-    Safe to use from several threads, if each asks for another Python version.
+    Threads can share it if each of them uses another Python version.
     """
 
     offline: bool = False
