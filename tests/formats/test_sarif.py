@@ -23,7 +23,7 @@ from tests.harness.reports.hostile_reports import ATTACKS, REPORTS
 from tests.harness.reports.sample_reports import finding, not_done, report, sample
 
 SCHEMA = Path(__file__).parents[1] / "data" / "sarif-2.1.0.json"
-URI = re.compile(r"(file:///)?([A-Za-z0-9._~/-]|%[0-9A-F]{2})+")
+URI = re.compile(r"(file:///$|(file:///)?([A-Za-z0-9._~/-]|%[0-9A-F]{2})+)")  # `file:///` is the root folder
 BINARY = ReportedPlace(path="m.onnx")
 few = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25)
 
