@@ -54,6 +54,11 @@ VALID = {
         "g (bool c, float[N] x) => (float[N] y) { z = If (c) <then_branch = t () => (a) { a = com.microsoft.Gelu (x) },"
         " else_branch = e () => (h) { h = Neg (x) }> y = Relu (z) }"
     ),
+    "branches next to operators of com.microsoft": parse(
+        "g (bool c, float[N] x) => (float[M] y, float[K] z) { u = com.microsoft.Gelu (x) y = If (c) <then_branch = t "
+        "() => (a) { a = Neg (u) }, else_branch = e () => (h) { h = Neg (x) }> z = If (c) <then_branch = v () => (o) "
+        "{ o = Add (x, y) }, else_branch = w () => (p) { q = Neg (x) p = com.microsoft.Gelu (q) }> }"
+    ),
     "function that calls one with an operator of com.microsoft": parse(
         "g (float[N] x) => (float[M] y) { z = d.h (x) y = Concat <axis = 0> (z, x) } "
         '<domain: "d", opset_import: ["com.microsoft" : 1]> f (a) => (b) { b = com.microsoft.Gelu (a) } '
@@ -240,6 +245,29 @@ FAULTS = {
         "g (int64 n, bool c, float[2] x) => (float[2] y) { y = Loop (n, c, x) <body = b (int64 i, bool d, float[2] a) "
         "=> (bool e, o) { e = Identity (d) p = Concat <axis = 7> (a, a) q = com.microsoft.Gelu (a) o = Relu (q) }> }",
         ModelFault("axis must be in [-rank, rank-1]."),
+    ),
+    **{
+        f"shapes in a branch next to {what}": (
+            "g (bool c, float[2, 3] x) => (float[a, b] y) { u = com.microsoft.Gelu (x) [n] y = If (c) "
+            f"<then_branch = t () => (o) {{ o = MatMul (x, x) }}, else_branch = e () => (h) {{ {body} }}> }}",
+            ModelFault("Incompatible dimensions for matrix multiplication", "n"),
+        )
+        for what, body in (
+            ("an operator of com.microsoft that is used outside, too", "h = com.microsoft.Gelu (x)"),
+            ("a value of unknown type", "h = Neg (u)"),
+            (
+                "a branch of unknown types",
+                "h = If (c) <then_branch = v () => (p) { p = Neg (u) }, else_branch = w () => (q) { q = Neg (x) }>",
+            ),
+        )
+    },
+    "shapes that a local function computes": (
+        parse(
+            "g (float[2, 3] x) => (float[a, b] y) { s = my.f () y = Expand (x, s) } "
+            '<domain: "my", opset_import: ["": 18]> f () => (b) { b = Constant <value_ints = [3, 3]> () }',
+            FUNCTION_HEAD,
+        ),
+        ModelFault("Incompatible dimensions"),
     ),
     "undefined": (
         "g (float[N] x) => (float[N] y) { [n] y = Add (x, gone) }",
