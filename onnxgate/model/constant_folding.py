@@ -212,11 +212,22 @@ def _clear_declared_shapes(graph: GraphProto) -> None:
         _clear_declared_shapes(subgraph)
 
 
+def _inline_local_functions(model: ModelProto) -> ModelProto:
+    """Replace local functions by their nodes, with the opsets that only functions import."""
+    inlined = inline_local_functions(model)
+    imported = {opset.domain for opset in inlined.opset_import}
+    for opset in (opset for function in model.functions for opset in function.opset_import):
+        if opset.domain not in imported:
+            imported.add(opset.domain)
+            inlined.opset_import.append(opset)
+    return inlined
+
+
 def _inline_functions(model: ModelProto) -> ModelProto:
     """Replace local functions, and operators that runtimes replace by their function bodies, as far as onnx can."""
     used = sorted({node.op_type for node in model.graph.node if not node.domain} & INLINED_OPERATORS)
     try:
-        model = inline_local_functions(model) if model.functions else model
+        model = _inline_local_functions(model) if model.functions else model
         return inline_operators(model, used) if used else model
     except OnnxError:  # older releases of onnx cannot inline operators
         return model

@@ -342,6 +342,7 @@ ATTRIBUTE_RESTRICTIONS = (
         lambda values: values.get("saturate") == 0 and values.get("to") not in (None, *_FLOAT8_ELEMENTS),
         "`saturate` = 0 is supported only for casts to float8 types",
         attribute="saturate",
+        first="1.18.0",
         since=19,
     ),
     require(("Cast",), "round_mode", ("up", "down", "nearest"), first="1.27.0", since=24),

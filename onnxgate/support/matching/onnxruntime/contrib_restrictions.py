@@ -237,7 +237,6 @@ CONTRIB_RANKS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
     "QLinearAdd": _BINARY_OF_SCALARS,
     "QLinearAveragePool": {0: _WITH_SPATIAL_AXES, **_POOL_OF_SCALARS},
     "QLinearMul": _BINARY_OF_SCALARS,
-    "QLinearSoftmax": {0: _FROM_1},
     "SkipLayerNormalization": {0: _FROM_1},
     "SkipSimplifiedLayerNormalization": {0: _FROM_1},
     "SparseAttention": {0: (3,), 3: (4,)},

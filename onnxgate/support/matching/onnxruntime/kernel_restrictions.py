@@ -179,7 +179,7 @@ def _check_arguments(operation: Operation, since: int, values: AttributeValues, 
     inputs, outputs = operation.inputs, operation.outputs
     match operation.label:
         case "Split":
-            has_both = "num_outputs" in values and inputs[1:2] not in ((), (None,))
+            has_both = values.get("num_outputs", -1) not in (-1, None) and inputs[1:2] not in ((), (None,))
             return "`num_outputs` is not supported with the input `split`" if has_both else ""
         case "Scan":
             directions = values.get("scan_output_directions")
@@ -190,7 +190,8 @@ def _check_arguments(operation: Operation, since: int, values: AttributeValues, 
             is_wrong = values.get("spatial", 1) not in (1, None) and any(outputs[1:])
             return "`spatial` = 0 is not supported with several outputs" if is_wrong else ""
         case "com.microsoft.EmbedLayerNormalization":
-            is_wrong = len(outputs) < 2 and is_release_within(release, "1.28.0", "")
+            has_index = number_of(values, "mask_index_type", 1) > 0
+            is_wrong = has_index and len(outputs) < 2 and is_release_within(release, "1.28.0", "")
             return "two outputs are required" if is_wrong else ""
         case "com.microsoft.MultiHeadAttention" | "com.microsoft.DecoderMaskedMultiHeadAttention":
             if operation.name.startswith("Decoder") and not is_release_within(release, "1.22.0", ""):

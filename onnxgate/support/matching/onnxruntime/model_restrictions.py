@@ -125,7 +125,7 @@ def _separates_other_classes(values: AttributeValues) -> bool:
     """Return whether an SVMClassifier with vectors has not a number of them for each label."""
     vectors = _count(values, "vectors_per_class")
     labels = _count(values, "classlabels_strings") or _count(values, "classlabels_ints")
-    return vectors > 0 and labels >= 0 and vectors != labels
+    return sum(integers_of(values, "vectors_per_class")) > 0 and labels >= 0 and vectors != labels
 
 
 def _has_classes_out_of_range(values: AttributeValues) -> bool:
@@ -331,13 +331,18 @@ MODEL_RESTRICTIONS = (
     *(
         _restrict(operator, lambda values, names=names: _lists_none(values, *names), f"{text} is required", names[0])  # type: ignore[misc]
         for operator, names, text in (
-            ("DictVectorizer", ("int64_vocabulary", "string_vocabulary"), "a vocabulary"),
             ("FeatureVectorizer", ("inputdimensions",), "`inputdimensions`"),
             ("OneHotEncoder", ("cats_int64s", "cats_strings"), "a category"),
             ("SVMClassifier", ("classlabels_ints", "classlabels_strings"), "a class label"),
             ("SVMClassifier", ("coefficients",), "`coefficients`"),
             ("TreeEnsembleClassifier", ("classlabels_int64s", "classlabels_strings"), "a class label"),
         )
+    ),
+    _restrict(
+        "DictVectorizer",
+        lambda values: not {"int64_vocabulary", "string_vocabulary"} & values.keys(),
+        "a vocabulary is required",
+        "int64_vocabulary",
     ),
     _restrict(
         "SVMClassifier",
