@@ -613,6 +613,23 @@ def test_weights_that_old_versions_do_not_accept(tmp_path: Path, text: str) -> N
     assert (False, None) == (faults[0].harmless, faults[1])
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Relu (x) w = Neg (x)",
+        "y = Relu (x) w = Constant <value_float = 2.0> ()",
+        "y = If (c) <then_branch = t () => (float[1] a) { w = Neg (x) a = Abs (w) }, "
+        "else_branch = e () => (float[1] b) { b = Neg (x) }>",
+    ],
+)
+def test_unused_weights_named_as_other_values(tmp_path: Path, body: str) -> None:
+    """Unused weights are ignored, but not that a node gives their name to another value."""
+    fault = judged(tmp_path, f"g (float[1] x, bool c) => (float[1] y) {BIAS} {{ {body} }}")
+
+    assert fault is not None
+    assert (False, "Graph must be in single static assignment") == (fault.harmless, fault.message[:41])
+
+
 @pytest.mark.parametrize(("dims", "is_harmless"), [([[2], [2]], True), ([[2], [1]], False), ([[2], [1], [2]], True)])
 def test_initializers_of_one_name(tmp_path: Path, dims: list[list[int]], is_harmless: bool) -> None:
     """ONNX Runtime compares the first and the last of them."""

@@ -147,7 +147,8 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
     copy = deepcopy(model)
     graph = copy.graph
     graph.name = graph.name or "graph"
-    unused = list_unused_weights(graph)
+    nested = [inner for node in graph.node for inner in iter_nested_nodes(node)]
+    unused = list_unused_weights(graph).difference(*(node.output for node in nested))  # a name must not be repeated
     if copy.ir_version == _LAST_IR_WITH_WEIGHTS_AS_INPUTS:
         inputs = {value.name for value in graph.input}
         unused &= inputs
@@ -163,6 +164,8 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
         del weights[name]
     _replace_elements(graph, "initializer", weights.values())
     used = {name for node in graph.node for name in list_needed_values(node)} | {value.name for value in graph.output}
+    used.update(weights, (value.name for value in graph.input))
+    used.update(*(node.output for node in nested if node.op_type != "Constant"))
     constants = [node for node in graph.node if node.op_type == "Constant" and len(node.output) == 1]
     for node in [it for it in constants if it.output[0] not in used and _is_ignored_if_unused(it)]:
         graph.node.remove(node)
