@@ -104,6 +104,13 @@ _FIRST_WITH_CONSTANT_BRANCHES = "1.17.0"
 
 Source: conditions with 0, 1 and 2 elements in three opsets, stored and replaceable, loaded on 10 releases.
 """
+_INVALID_ACCESS = "SIGSEGV"
+"""Signal with which releases end if they read memory that does not belong to them."""
+_FIRST_WITHOUT_BIAS = {"tensor(float)": "", "tensor(float16)": "1.20.0"}
+"""First release that crashes if the name of the bias of a LayerNormalization is empty, by type.
+
+Source: 16 such nodes of three types in two opsets, in branches and functions, loaded on 9 releases.
+"""
 _OF_AXIS, _OF_AXIS_SINCE = ("ArgMax", "ArgMin"), 11
 _IMAGE_RANK = 4
 """Rank that ONNX Runtime 1.16 requires of both inputs of GridSample.
@@ -121,7 +128,15 @@ _BY_ATTRIBUTES = (
     *LOCALE_RESTRICTIONS,
 )
 _BY_ARGUMENTS = ("BatchNormalization", "DecoderMaskedMultiHeadAttention", "MultiHeadAttention", "Scan", "Split")
-_BY_INPUTS = (*_SCALED, *_BY_ARGUMENTS, "EmbedLayerNormalization", "GroupQueryAttention", "QLinearAdd", "QLinearMul")
+_BY_INPUTS = (
+    *_SCALED,
+    *_BY_ARGUMENTS,
+    "EmbedLayerNormalization",
+    "GroupQueryAttention",
+    "LayerNormalization",
+    "QLinearAdd",
+    "QLinearMul",
+)
 _RESTRICTED_OPERATORS = frozenset((*(name for it in _BY_ATTRIBUTES for name in it.operators), *_BY_INPUTS))
 """Names of operators that releases with a kernel reject with certain attributes or types, whatever their traits are."""
 UNEVENLY_RESTRICTED_OPERATORS = frozenset(
@@ -155,6 +170,12 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
     if operation.label == _GROUPED and _has_key_only(operation) and is_release_within(release, "1.25.0", ""):
         problem = f"`{name}` has the input `past_key`, but not `past_value`"
         return SupportGap("attribute-unsupported", problem, "requires both", about="past_value")
+    if operation.label == "LayerNormalization" and operation.inputs[2:3] == (None,):
+        first = _FIRST_WITHOUT_BIAS.get(operation.inputs[0] or "")
+        if first is not None and is_release_within(release, first, ""):
+            problem = f"`{name}` has an input without a name as bias, instead of two inputs"
+            detail = f"ends with {_INVALID_ACCESS} when the model is loaded"
+            return SupportGap("attribute-unsupported", problem, detail, about="bias", signal=_INVALID_ACCESS)
     if operation.traits.wrong_rank and is_release_within(release, FIRST_WITH_RANKS.get(operation.name, ""), ""):
         return SupportGap("attribute-unsupported", f"`{name}`: {operation.traits.wrong_rank}", about="rank")
     if problem := _check_arguments(operation, since, values, release):

@@ -472,6 +472,23 @@ def test_resize_needs_a_size(arguments: str, expected: str) -> None:
     assert expected == verdict(13, f"(float[] x, float[4] s) => (float[] y) {{ y = Resize ({arguments}) }}", "1.31.1")
 
 
+@pytest.mark.parametrize(
+    ("element", "arguments", "expected"),
+    [
+        ("float", 'x, s, ""', ["refused", "refused"]),
+        ("float", "x, s", ["loads", "loads"]),
+        ("float16", 'x, s, ""', ["loads", "refused"]),
+        ("double", 'x, s, ""', ["loads", "loads"]),
+    ],
+)
+def test_empty_bias_of_a_layer_normalization(element: str, arguments: str, expected: list[str]) -> None:
+    """The process ends with SIGSEGV; without the third input, the model loads."""
+    node = f"y = LayerNormalization ({arguments})"
+    body = f"({element}[N, 4] x, {element}[4] s) => ({element}[N, 4] y) {{ {node} }}"
+
+    assert expected == [verdict(17, body, release) for release in ("1.16.3", "1.32.0")]
+
+
 def test_limits_of_clip_that_are_not_numbers() -> None:
     """A NaN is not in order with any other limit."""
     model = onnx.parser.parse_model(
