@@ -26,6 +26,7 @@ from onnxgate.core.subprocesses import TELEMETRY_VARIABLES, without_ci_variables
 from onnxgate.project.engines import RECORDS
 from onnxgate.runtimes.memory import measure_model
 from onnxgate.runtimes.protocol import is_complete_npy_file
+from onnxgate.runtimes.worker.sandbox import has_library_magic, list_libraries
 
 if sys.platform != "win32":
     import pwd
@@ -66,7 +67,6 @@ REMOVED_VARIABLES = ("ALLOW_RELEASED_ONNX_OPSET_ONLY", "PYTHONHOME")
 
 Source: measured; with the first variable, onnxruntime 1.28 to 1.31 load opset 27.
 """
-_LIBRARY_NAME = re.compile(r"\.(?:so|dylib|dll|pyd)(?:\.[\d.]+)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,11 @@ def _job_files(job: jobs.Job) -> Iterator[str]:
 
 def _list_libraries(library: str) -> Iterator[str]:
     """Yield a library, and the shared libraries in its folders, which it may load."""
-    yield library
-    for folder in dict.fromkeys((Path(library).parent, Path(os.path.realpath(library)).parent)):
-        with contextlib.suppress(OSError):
-            yield from (str(file) for file in folder.iterdir() if _LIBRARY_NAME.search(file.name))
+    real = os.path.realpath(library)
+    if real == library or has_library_magic(real):  # a link may lead to any file
+        yield library
+    for folder in dict.fromkeys((os.path.dirname(library), os.path.dirname(real))):  # noqa: PTH120
+        yield from list_libraries(folder)
 
 
 def _find_private_folders(permissions: Permissions) -> set[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -308,14 +309,15 @@ def test_a_repository_in_a_system_folder_is_unreadable(
     """The repository and the home folder are excluded from readable folders; links to them are, too."""
     system = tmp_path / "system"
     files = {"lib/a.so": True, "lib/home/token": False, "lib/app/.git/config": False, "lib/app/key": False}
+    files |= {"lib/app/ops.so": True, "lib/app/key.so": False}
     for file in files:
         (system / file).parent.mkdir(parents=True, exist_ok=True)
-        (system / file).write_text("secret")
+        (system / file).write_text("\x7fELF" if file == "lib/app/ops.so" else "secret")
     for link, target in {"link": "lib/app", "lib/up": "..", "lib/b": "a.so"}.items():
         (system / link).symlink_to(target)
     files |= {"lib/b": True, "link/key": False, "lib/up/lib/app/key": False}
     monkeypatch.setenv("HOME", str(system / "lib" / "home"))
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(system))
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{system}:{system / 'lib' / 'app'}")
     monkeypatch.chdir(system / "lib" / "app")
     seen = {}
     with den.host(limited=True) as host:
@@ -327,6 +329,26 @@ def test_a_repository_in_a_system_folder_is_unreadable(
             )
 
     assert seen == files
+
+
+@held
+def test_a_private_folder_in_the_standard_library(den: Den, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules are found even if the standard library contains the repository or the home folder: Python lists it."""
+    python = Environments(cache, offline=True).interpreter("3.11")
+    ask = [python, "-I", "-S", "-c", "import os; print(os.path.dirname(os.__file__))"]
+    library = Path(subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip())
+    seen = {}
+    for home in (library / "wsgiref", library):
+        monkeypatch.setenv("HOME", str(home))
+        variables = (("OUTSIDE", str(home)), ("KEY", "util.py"))
+        spec = replace(den.hostile_spec(0), environment=variables)
+        with den.host(limited=True) as host:
+            for attempt in ("import_a_module", "read_the_named_key"):
+                seen[home.name, attempt] = host.submit(spec, Load(model=den.model(attempt))).result(60)
+
+    assert seen["wsgiref", "import_a_module"] == Completed(result=LoadResult(providers=("wave",)))
+    assert isinstance(seen["wsgiref", "read_the_named_key"], Refused)
+    assert seen[library.name, "import_a_module"] == Completed(result=LoadResult(providers=("wave",)))
 
 
 @held
@@ -419,11 +441,24 @@ def test_libraries_next_to_an_extension_are_readable(tmp_path: Path) -> None:
     """An extension may load shared libraries in its folder; other files there are unreadable."""
     libraries = {"ops.so", "libdep.so.1.2", "libdep.so", "helper.dylib"}
     for name in (*libraries, ".env", "secret.so.key", "notes.txt"):
-        (tmp_path / name).touch()
+        (tmp_path / name).write_bytes(b"\x7fELF" if name in libraries else b"secret")
+    (tmp_path / "key.so").symlink_to(".env")
     job = Load(model=str(tmp_path / "m.onnx"), extensions=(str(tmp_path / "ops.so"), "package"))
     reads = sandbox.required_permissions([job], None, own=False).reads
 
     assert {str(tmp_path / name) for name in ("m.onnx", *libraries)} == reads
+
+
+def test_an_extension_that_leads_to_a_secret_is_unreadable(tmp_path: Path) -> None:
+    """A committed link could otherwise give the libraries of a pull request access to any file of the user."""
+    (tmp_path / "id_rsa").write_text("secret")
+    (tmp_path / "blob").write_bytes(b"\x7fELF")
+    (tmp_path / "key.so").symlink_to("id_rsa")
+    (tmp_path / "ops.so").symlink_to("blob")  # as in caches of large files
+    job = Load(model=str(tmp_path / "m.onnx"), extensions=(str(tmp_path / "key.so"), str(tmp_path / "ops.so")))
+    reads = sandbox.required_permissions([job], None, own=False).reads
+
+    assert {str(tmp_path / "m.onnx"), str(tmp_path / "ops.so")} == reads
 
 
 @pytest.mark.skipif(not LINUX, reason="says something else elsewhere")
