@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import secrets
@@ -86,10 +87,11 @@ class Permissions:
             and self.processes >= required.processes
             and self.devices >= required.devices
             and self.file_mib >= required.file_mib
-            and all(map(self._is_readable, required.reads))
+            and all(map(self.names, required.reads))
         )
 
-    def _is_readable(self, path: str) -> bool:
+    def names(self, path: str) -> bool:
+        """Return whether a path is in `reads`, or in a folder there."""
         return path in self.reads or any(str(parent) in self.reads for parent in Path(path).parents)
 
     def __or__(self, added: Permissions) -> Permissions:
@@ -126,6 +128,55 @@ def find_hidden_data(job: jobs.Job) -> str:
     """
     models = (job.model, job.baseline) if isinstance(job, jobs.Benchmark) else (getattr(job, "model", ""),)
     return next((location for model in models if model for location in measure_model(model).hidden_data), "")
+
+
+def explain_denial(observation: jobs.Observation, job: jobs.Job, permissions: Permissions) -> jobs.Observation:
+    """Return the observation. If the engine failed because the sandbox denied access to a file, it is `Unavailable`.
+
+    The failure is not that of the model: without the sandbox, the engine could read the file.
+    """
+    match observation:
+        case jobs.Unavailable(reason=text, hint=""):
+            pass
+        case jobs.Refused(failure=jobs.Failure(text=text)):
+            pass
+        case jobs.Completed(result=jobs.RunResult(cases=cases)):
+            text = "\n".join(case.failure.text for case in cases if case.failure is not None)
+        case _:
+            return observation
+    file = _find_denied_file(text, Path(getattr(job, "model", "")).parent, permissions)
+    hint = OWN_FILES_HINT if permissions.all_reads else LOCKED_FILES_HINT
+    return jobs.Unavailable(reason=f"the sandbox denies access to `{file}`", hint=hint) if file else observation
+
+
+OWN_FILES_HINT = (
+    "move the file, so that no part of its path below the home folder or the root of the repository begins with a dot"
+)
+LOCKED_FILES_HINT = (
+    "a locked runtime reads only its packages, the model with its external data, inputs, and libraries next to those "
+    "in `extensions`; to read other files, use an environment of your own (`python` of the target)"
+)
+_PATH = re.compile(r"'([^'\n]{1,500})'|\"([^\"\n]{1,500})\"|(/[^\s:'\",;]{1,500})")
+MAX_PATHS = 20
+
+
+def _find_denied_file(text: str, folder: Path, permissions: Permissions) -> str:
+    """Return the file in an error text that this process can read, but not the worker; "" if none was denied.
+
+    Paths in the text may be relative to the folder of the model.
+    """
+    if not sys.platform.startswith("linux") or "ermission denied" not in text:
+        return ""
+    paths = (next(filter(None, match.groups())) for match in itertools.islice(_PATH.finditer(text), MAX_PATHS))
+    files = ((path, folder / path) for path in paths)
+    return next((path for path, file in files if not permissions.names(str(file)) and _is_readable_file(file)), "")
+
+
+def _is_readable_file(path: Path) -> bool:
+    try:
+        return path.is_file() and os.access(path, os.R_OK)
+    except (OSError, ValueError):  # not a valid path
+        return False
 
 
 def _job_files(job: jobs.Job) -> Iterator[str]:

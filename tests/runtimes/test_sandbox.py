@@ -20,6 +20,7 @@ from onnxgate.core.jobs import (
     CaseResult,
     Completed,
     Crashed,
+    Failure,
     InputCase,
     Load,
     LoadResult,
@@ -114,7 +115,7 @@ def test_sandbox_refuses_unneeded_actions(den: Den, port: int) -> None:
     """The system refuses each attempt, the worker stays usable, and nothing outside has changed."""
     seen = attempts(den, port, (*FILES, *OTHERS, "tell_a_secret"), limited=True)
 
-    assert {name: type(each) for name, each in seen.items()} == dict.fromkeys(seen, Refused)
+    assert [name for name, each in seen.items() if not isinstance(each, Refused | Unavailable)] == []
     assert [path.name for path in sorted(den.outside.iterdir())] == ["key", "spare"]
 
 
@@ -259,7 +260,7 @@ def test_a_model_that_came_later_is_read(den: Den, port: int) -> None:
         second = host.submit(den.hostile_spec(port), Load(model=den.model("read_the_model"))).result(60)
         third = host.submit(den.hostile_spec(port), Load(model=den.model("read_what_git_signs_in_with"))).result(60)
 
-    assert (type(first), type(second), type(third)) == (Completed, Completed, Refused)
+    assert (type(first), type(second), type(third)) == (Completed, Completed, Unavailable)
 
 
 @held
@@ -300,6 +301,49 @@ def test_a_user_environment_cannot_read_credentials(
             seen[key] = isinstance(host.submit(spec, job).result(60), Completed)
 
     assert seen == keys
+
+
+@held
+def test_a_hidden_file_that_a_user_s_build_needs(den: Den, fake_worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build that cannot read a file is undecided, not the failure of a model; the reason names the sandbox."""
+    monkeypatch.setenv("HOME", str(den.outside))
+    (den.outside / ".settings").write_text("threads=1")
+    variables = (("OUTSIDE", str(den.outside)), ("KEY", ".settings"))
+    spec = WorkerSpec("own 1.0", "hostile", interpreter=Path(sys.executable), environment=variables)
+    with WorkerPool(Environments(den.folder, offline=True), 1, worker=fake_worker) as host:
+        observation = host.submit(spec, Load(model=den.model("read_the_named_key"))).result(60)
+
+    assert observation == Unavailable(
+        reason=f"the sandbox denies access to `{den.outside / '.settings'}`", hint=sandbox.OWN_FILES_HINT
+    )
+
+
+DENIALS = {
+    "PermissionError: [Errno 13] Permission denied: '{}/.cfg'": "{}/.cfg",
+    "{}/.cfg: cannot open shared object file: Permission denied": "{}/.cfg",
+    'open file "{}/.cfg" fail, errno = 13 - Permission denied': "{}/.cfg",
+    "[Errno 13] Permission denied: '.cfg'": ".cfg",  # relative to the model
+    "[Errno 13] Permission denied: '{}/missing'": "",
+    "[Errno 13] Permission denied: '{}'": "",  # a folder
+    "[Errno 13] Permission denied: '\ud800'": "",
+    "the node '{}/.cfg' is invalid": "",
+}
+
+
+@pytest.mark.skipif(not LINUX, reason="files are only restricted on Linux")
+@pytest.mark.parametrize("text", DENIALS)
+def test_errors_of_denied_files(text: str, tmp_path: Path) -> None:
+    """The sandbox is the cause of an error only if this process can read the file."""
+    (tmp_path / ".cfg").touch()
+    file = DENIALS[text].format(tmp_path)
+    failure = Failure(type="Fail", text=text.format(tmp_path))
+    job = Load(model=str(tmp_path / "m.onnx"))
+    result = RunResult(providers=(), outputs=(), cases=(CaseResult(), CaseResult(failure=failure)))
+    for observation in (Refused(failure=failure), Unavailable(reason=failure.text), Completed(result=result)):
+        denied = Unavailable(reason=f"the sandbox denies access to `{file}`", hint=sandbox.LOCKED_FILES_HINT)
+
+        assert (denied if file else observation) == sandbox.explain_denial(observation, job, Permissions())
+        assert observation == sandbox.explain_denial(observation, job, Permissions(frozenset({str(tmp_path)})))
 
 
 @held
@@ -347,7 +391,7 @@ def test_a_private_folder_in_the_standard_library(den: Den, cache: Path, monkeyp
                 seen[home.name, attempt] = host.submit(spec, Load(model=den.model(attempt))).result(60)
 
     assert seen["wsgiref", "import_a_module"] == Completed(result=LoadResult(providers=("wave",)))
-    assert isinstance(seen["wsgiref", "read_the_named_key"], Refused)
+    assert isinstance(seen["wsgiref", "read_the_named_key"], Unavailable)
     assert seen[library.name, "import_a_module"] == Completed(result=LoadResult(providers=("wave",)))
 
 
