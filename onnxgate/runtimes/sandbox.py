@@ -7,7 +7,6 @@ restricted, since they run the repository's own code; only the CI runner's envir
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import os
 import re
@@ -211,11 +210,15 @@ def _find_private_folders(permissions: Permissions) -> set[Path]:
     private |= folders if permissions.all_reads else set()
     with contextlib.suppress(OSError):  # the working directory was removed
         folders.add(Path(os.path.realpath(Path.cwd())))
-    is_root = functools.cache(lambda folder: (folder / ".git").exists())
     for folder in folders:
         above = (folder, *folder.parents)
-        private.update(above[: max((index for index, parent in enumerate(above) if is_root(parent)), default=-1) + 1])
+        roots = [index for index, parent in enumerate(above) if _is_repository(parent)]
+        private.update(above[: max(roots, default=-1) + 1])
     return private
+
+
+def _is_repository(folder: Path) -> bool:
+    return (folder / ".git").exists()
 
 
 def _list_user_files(private: Set[Path]) -> Iterator[str]:
@@ -224,7 +227,8 @@ def _list_user_files(private: Set[Path]) -> Iterator[str]:
     Hidden names begin with a dot. They may contain credentials.
     """
     ancestors = {parent for folder in private for parent in folder.parents}
-    pending = [Path("/")]
+    roots = (folder for folder in private if _is_repository(folder))  # may be in a hidden folder of the home folder
+    pending = [Path("/"), *roots]
     while pending:
         path = pending.pop()
         if path in private or path in ancestors:
@@ -280,11 +284,14 @@ class WorkerFolder:
         """Home folder of the worker, and the only folder that it can write to."""
         self.path.mkdir()
 
-    def write_permissions(self, permissions: Permissions) -> Path:
-        """Write the worker's permissions to a file that the worker cannot change."""
+    def write_permissions(self, permissions: Permissions, program_reads: Set[str] = frozenset()) -> Path:
+        """Write the worker's permissions to a file that the worker cannot change.
+
+        `program_reads` are the files and folders that its program needs for any job.
+        """
         file = self.path.with_name("rights.json")
         private = _find_private_folders(permissions)
-        reads = {*permissions.reads, *(_list_user_files(private) if permissions.all_reads else ())}
+        reads = {*permissions.reads, *program_reads, *(_list_user_files(private) if permissions.all_reads else ())}
         fields = {**asdict(permissions), "reads": sorted(reads), "folder": str(self.path)}
         fields["private"] = sorted(map(str, private))
         file.write_bytes(msgspec.json.encode(fields))

@@ -304,6 +304,49 @@ def test_a_user_environment_cannot_read_credentials(
 
 
 @held
+def test_a_repository_in_a_hidden_folder(den: Den, fake_worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's build can import modules of the repository, such as `~/.jenkins/workspace/app`, but reads no keys."""
+    repository = den.outside / ".jenkins" / "app"
+    files = {"src/module.py": True, ".env": False, "../token": False}
+    for file in files:
+        (repository / file).parent.mkdir(parents=True, exist_ok=True)
+        (repository / file).write_text("x")
+    (repository / ".git").mkdir()
+    monkeypatch.setenv("HOME", str(den.outside))
+    monkeypatch.chdir(repository)
+    seen = {}
+    with WorkerPool(Environments(den.folder, offline=True), 1, worker=fake_worker) as host:
+        for file in files:
+            variables = (("OUTSIDE", str(repository)), ("KEY", file))
+            spec = WorkerSpec("own 1.0", "hostile", interpreter=Path(sys.executable), environment=variables)
+            job = Load(model=den.model("read_the_named_key"))
+            seen[file] = isinstance(host.submit(spec, job).result(60), Completed)
+
+    assert files == seen
+
+
+def test_packages_that_are_linked_into_an_environment(tmp_path: Path) -> None:
+    """Packages of a user's environment are readable in hidden folders: uv's links, and those of `.pth` files."""
+    packages = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
+    for folder in (
+        packages / "numpy",
+        packages / "plain",
+        tmp_path / ".uv" / "hash" / "numpy",
+        tmp_path / ".src" / "a",
+    ):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    (packages / "numpy" / "__init__.py").unlink()
+    (packages / "numpy" / "__init__.py").symlink_to(tmp_path / ".uv" / "hash" / "numpy" / "__init__.py")
+    (packages / "module.py").symlink_to(tmp_path / ".uv" / "module.py")
+    (packages / "a.pth").write_text(f"# comment\nimport sys\n{tmp_path}/.src\n{tmp_path}/missing\n")
+    (packages / "b.pth").write_bytes(bytes(2**17))
+    program = EngineProgram.of_python("onnxruntime", tmp_path / "venv" / "bin" / "python", own=True)
+
+    assert {str(tmp_path / name) for name in (".uv/hash", ".uv/module.py", ".src")} == program.reads
+
+
+@held
 def test_a_hidden_file_that_a_user_s_build_needs(den: Den, fake_worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build that cannot read a file is undecided, not the failure of a model; the reason names the sandbox."""
     monkeypatch.setenv("HOME", str(den.outside))
