@@ -41,6 +41,7 @@ from onnxgate.runtimes.environments.health import check_health
 from onnxgate.runtimes.pool import UNSANDBOXED_NOTE, WorkerPool
 from onnxgate.runtimes.sandbox import Permissions
 from onnxgate.runtimes.worker import linux_sandbox
+from onnxgate.runtimes.worker.sandbox import exclude_private
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.harness.models import write
 from tests.runtimes.conftest import Locked
@@ -416,6 +417,20 @@ def test_a_repository_in_a_system_folder_is_unreadable(
             )
 
     assert seen == files
+
+
+def test_a_system_folder_that_is_private(tmp_path: Path) -> None:
+    """If the home folder is a system folder such as `/usr/bin`, its hidden files are unreadable, also through links."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("python3.11", ".netrc"):
+        (folder / name).touch()
+    for link, target in {"X11": ".", "python3": "python3.11", "key": ".netrc", "up": "..", "out": "../out"}.items():
+        (folder / link).symlink_to(target)
+    (tmp_path / "link").symlink_to("bin")
+    paths = set(exclude_private([str(folder), str(tmp_path / "link")], [str(folder)]))
+
+    assert {str(folder / name) for name in ("python3.11", "out")} == paths
 
 
 @held

@@ -88,7 +88,7 @@ def _limit_on_linux(subject: str, needs: Dict[str, Any]) -> None:
         writes = [needs["folder"], *PLAIN_DEVICES, *(os.path.join("/dev", name) for name in accelerators)]
         system = [*SYSTEM_PATHS, *_vendor_paths(), *_linker_paths(), *_python_paths()]
         system += _library_paths(needs["private"])
-        reads = [*_exclude(system, needs["private"]), *("/etc/" + name for name in ETC_FILES), *needs["reads"]]
+        reads = [*exclude_private(system, needs["private"]), *("/etc/" + name for name in ETC_FILES), *needs["reads"]]
         # Python lists a folder before it imports modules from it. The standard library may contain a private folder.
         lists = ["/"] if needs["all_reads"] else [os.path.dirname(os.__file__)]
         linux_sandbox.restrict_files(reads, writes, lists)
@@ -137,26 +137,30 @@ def _list_folder(path: str) -> List[str]:
         return []
 
 
-def _exclude(paths: Iterable[str], private: List[str]) -> Iterator[str]:
+def exclude_private(paths: Iterable[str], private: List[str]) -> Iterator[str]:
     """Yield the paths. Instead of a path that contains private folders, yield the other files and folders in it.
 
     If the path itself is a private folder, yield the files and folders whose names are not hidden.
     """
     for path in paths:
-        real = os.path.realpath(path).rstrip("/") + "/"
-        inner = [folder for folder in private if folder.startswith(real)]
-        is_private = real[:-1] in private
-        if not inner and not is_private:
+        real = os.path.realpath(path)
+        is_private = real in private
+        if not is_private and not any(_is_in(folder, real) for folder in private):
             yield path
             continue
         for name in _list_folder(real):
-            if is_private and name.startswith("."):
-                continue
             child = os.path.join(real, name)
-            target = os.path.realpath(child).rstrip("/") + "/"
-            is_inner = any(target.startswith(folder + "/") for folder in inner)
-            if not is_inner and not (os.path.islink(child) and any(folder.startswith(target) for folder in inner)):
-                yield from _exclude([child], inner)
+            target = os.path.realpath(child)
+            if os.path.islink(child):  # its target is readable if its own path is
+                is_excluded = any(_is_in(target, folder) or _is_in(folder, target) for folder in private)
+            else:
+                is_excluded = child in private or (is_private and name.startswith("."))
+            if not is_excluded:
+                yield from exclude_private([child], private)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _python_paths() -> Iterator[str]:
