@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.bug_reports import describe_error
+from onnxgate.core.bug_reports import ErrorBoundary
 from onnxgate.core.findings import Level, RuleHit, Stage, assign_fingerprints
 from onnxgate.core.matrix import NO_KERNELS, UNCERTAIN_RULES, Entry, MatrixModel, Predicted, Reason
 from onnxgate.gate.request import GateOutcome
@@ -37,11 +37,10 @@ def _predict_model(
     outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
 ) -> tuple[Entry, ...]:
     """Return the prediction for each release; an error about this model makes all of them unknown."""
-    try:
+    with ErrorBoundary() as caught:
         return tuple(_predict_entries(outcome, planned, hits, causes))
-    except Exception as error:  # noqa: BLE001 - any error of this model
-        reason = Reason(rule="", node="", message=describe_error(error))
-        return tuple(Entry(runtime=it.name, predicted="unknown", reasons=(reason,)) for it in planned.runtimes)
+    reason = Reason(rule="", node="", message=caught.text)
+    return tuple(Entry(runtime=it.name, predicted="unknown", reasons=(reason,)) for it in planned.runtimes)
 
 
 def _predict_entries(

@@ -315,6 +315,8 @@ class WorkerThread(threading.Thread):
 
     def _run_or_restart(self, session: WorkerSession, queued: QueuedJob) -> Observation:
         observation = self._run(session, queued)
+        if self._limited:
+            observation = sandbox.explain_denial(observation, queued.job, self._permissions)
         if not (session.cannot_start and isinstance(observation, Unavailable)):
             return observation
         if self._may_run_unsandboxed:
