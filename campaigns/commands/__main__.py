@@ -2,8 +2,8 @@
 
 Each batch of mutants is a git repository with a locked target, in which the command runs. A batch is wrong if the
 command crashes, raises, hangs, or does not judge each model. With `--loads`, the answer for each mutant is also
-compared with a real load on the locked release: a refused model that loads is a false alarm. After `fix`, a model that
-loaded before must still load.
+compared with a real load on the locked release: a refused model that loads is a false alarm. Models that fail because
+this machine lacks a locale are counted separately. After `fix`, a model that loaded before must still load.
 
 Wrong mutants are written to the folder `--keep`.
 """
@@ -28,6 +28,7 @@ from typing import Any
 from campaigns.commands.mutators import mutate, seed_models
 from campaigns.conformance.engine_loads import find_spec, load_all
 from onnxgate.core.files import cache_dir
+from onnxgate.diagnostics.classification import find_missing_locale
 
 RELEASE = "1.31.1"
 HANG_S = 600
@@ -99,7 +100,9 @@ class Batch:
                 problems[name] = "unjudged: not in the report"
             elif "internal error" in undecided.get(name, ""):
                 problems[name] = f"contained exception: {undecided[name]}"
-            if loads is not None:
+            if loads is not None and find_missing_locale(loads[name]):
+                state += ", needs a locale that this machine lacks"
+            elif loads is not None:
                 state += " and loads" if not loads[name] else " and does not load"
                 if state == "refused and loads" and refused[name]["rule"] == "invalid-model":
                     state = "invalid ONNX that loads"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
-from onnxgate.model.onnx_functions import OnnxError, infer_shapes, inline_operators
+from onnxgate.model.onnx_functions import OnnxError, infer_shapes, inline_local_functions, inline_operators
 from onnxgate.model.reading.tensor_data import MAX_SMALL_ELEMENTS, read_small_values
 from onnxgate.model.reading.view import ModelView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.reduced_models import (
@@ -56,6 +56,8 @@ def can_fold(view: ModelView) -> bool:
 
     onnx itself reads initializers and tensors of `Constant` nodes, so that these alone make no difference.
     """
+    if any(node.operator[1] in _FOLDED for function in view.functions for node in function.nodes):
+        return True
     constants = {name for name, _ in view.tensors}
     for node in view.graphs[0].nodes:
         name = node.operator[1]
@@ -76,7 +78,7 @@ def folds_nodes(view: ModelView, model: ModelProto, inferred: ModelProto | None)
     model whose shapes contradict each other.
     """
     nodes = [node for node in view.graphs[0].nodes if node.operator[1] in _FOLDED]
-    if inferred is None or any(node.operator[1] in INLINED_OPERATORS for node in nodes):
+    if inferred is None or view.functions or any(node.operator[1] in INLINED_OPERATORS for node in nodes):
         return True
     measured = {node.inputs[0] for node in nodes if node.operator[1] == "Shape" and node.inputs}
     shapes = _list_shapes(inferred.graph, measured)
@@ -103,26 +105,52 @@ def remove_unknown_operators(model: ModelProto) -> bool:
     """Remove nodes whose types onnx cannot infer from a model; return whether there were any.
 
     These are operators that onnx does not know, nodes that contain one in a subgraph or in a local function that they
-    call, and the nodes that take their outputs.
+    call, and the nodes that take their outputs. The other nodes in the branches of an If stay.
     """
     opaque = _list_opaque_functions(model)
     known = {function_key(function) for function in model.functions} - opaque
-    unknown: set[str] = set()
-    kept = []
-    for node in model.graph.node:
-        operators = {called_function_key(inner) for inner in iter_nested_nodes(node)}
-        if unknown.isdisjoint(list_needed_values(node)) and not any(
-            operator in opaque or _is_unknown(operator, known) for operator in operators
-        ):
+    return _remove_unknown_nodes(model.graph, set(), lambda it: it in opaque or _is_unknown(it, known))
+
+
+def _remove_unknown_nodes(graph: GraphProto, unknown: set[str], is_unknown: Callable[[OperatorKey], bool]) -> bool:
+    """Remove the nodes from a graph, given the values of unknown type that it can use, to which it adds its own."""
+    kept: list[NodeProto] = []
+    has_removed = False
+    for node in graph.node:
+        is_known = not any(is_unknown(called_function_key(inner)) for inner in iter_nested_nodes(node))
+        if is_known and unknown.isdisjoint(list_needed_values(node)):
             kept.append(node)
-        else:
-            unknown.update(filter(None, node.output))
-    if len(kept) == len(model.graph.node):
-        return False
-    nodes = type(model.graph)(node=kept).node
-    model.graph.ClearField("node")
-    model.graph.node.extend(nodes)
-    return True
+            continue
+        has_removed = True
+        unknown.update(filter(None, node.output))
+        if (canonical_domain(node.domain), node.op_type) == (DEFAULT_DOMAIN, "If"):
+            kept += _isolate_branches(node, f"onnxgate.{len(kept)}", unknown, is_unknown)
+    if has_removed:
+        nodes = type(graph)(node=kept).node
+        graph.ClearField("node")
+        graph.node.extend(nodes)
+    return has_removed
+
+
+def _isolate_branches(
+    node: NodeProto, label: str, unknown: set[str], is_unknown: Callable[[OperatorKey], bool]
+) -> tuple[NodeProto, NodeProto]:
+    """Return an If without the nodes of unknown types, whose output no other node takes, and its condition."""
+    condition = _make_true(f"{label}.condition")
+    node.input[:], node.output[:] = condition.output, [label]
+    for number, branch in enumerate(iter_node_subgraphs(node)):
+        _remove_unknown_nodes(branch, set(unknown), is_unknown)
+        result = _make_true(f"{label}.{number}")
+        branch.node.append(result)
+        del branch.output[:]
+        branch.output.add(name=result.output[0]).type.tensor_type.elem_type = _BOOL
+    return condition, node
+
+
+def _make_true(name: str) -> NodeProto:
+    from onnx import helper
+
+    return helper.make_node("Constant", [], [name], value=helper.make_tensor("", _BOOL, [], [True]))
 
 
 def _is_unknown(operator: OperatorKey, functions: Container[OperatorKey]) -> bool:
@@ -148,9 +176,8 @@ def infer_folded_shapes(model: ModelProto) -> None:
         OnnxError: shapes contradict each other.
         FailedCallError: a call of onnx failed.
     """
-    copy = _without_declared_shapes(model)
+    copy = _inline_functions(_without_declared_shapes(model))
     remove_unknown_operators(copy)
-    copy = _inline_functions(copy)
     constants: dict[str, FoldedValue] = {}
     for _ in range(_MAX_ROUNDS):
         inferred = infer_shapes(copy, check_type=True, strict_mode=True)
@@ -182,12 +209,11 @@ def _clear_declared_shapes(graph: GraphProto) -> None:
 
 
 def _inline_functions(model: ModelProto) -> ModelProto:
-    """Replace operators that runtimes replace by their function bodies; older versions of onnx cannot do this."""
+    """Replace local functions, and operators that runtimes replace by their function bodies, as far as onnx can."""
     used = sorted({node.op_type for node in model.graph.node if not node.domain} & INLINED_OPERATORS)
-    if not used:
-        return model
     try:
-        return inline_operators(model, used)
+        model = inline_local_functions(model) if model.functions else model
+        return inline_operators(model, used) if used else model
     except OnnxError:  # older releases of onnx cannot inline operators
         return model
 

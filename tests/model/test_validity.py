@@ -54,6 +54,11 @@ VALID = {
         "g (bool c, float[N] x) => (float[N] y) { z = If (c) <then_branch = t () => (a) { a = com.microsoft.Gelu (x) },"
         " else_branch = e () => (h) { h = Neg (x) }> y = Relu (z) }"
     ),
+    "branches next to operators of com.microsoft": parse(
+        "g (bool c, float[N] x) => (float[M] y, float[K] z) { u = com.microsoft.Gelu (x) y = If (c) <then_branch = t "
+        "() => (a) { a = Neg (u) }, else_branch = e () => (h) { h = Neg (x) }> z = If (c) <then_branch = v () => (o) "
+        "{ o = Add (x, y) }, else_branch = w () => (p) { q = Neg (x) p = com.microsoft.Gelu (q) }> }"
+    ),
     "function that calls one with an operator of com.microsoft": parse(
         "g (float[N] x) => (float[M] y) { z = d.h (x) y = Concat <axis = 0> (z, x) } "
         '<domain: "d", opset_import: ["com.microsoft" : 1]> f (a) => (b) { b = com.microsoft.Gelu (a) } '
@@ -241,6 +246,29 @@ FAULTS = {
         "=> (bool e, o) { e = Identity (d) p = Concat <axis = 7> (a, a) q = com.microsoft.Gelu (a) o = Relu (q) }> }",
         ModelFault("axis must be in [-rank, rank-1]."),
     ),
+    **{
+        f"shapes in a branch next to {what}": (
+            "g (bool c, float[2, 3] x) => (float[a, b] y) { u = com.microsoft.Gelu (x) [n] y = If (c) "
+            f"<then_branch = t () => (o) {{ o = MatMul (x, x) }}, else_branch = e () => (h) {{ {body} }}> }}",
+            ModelFault("Incompatible dimensions for matrix multiplication", "n"),
+        )
+        for what, body in (
+            ("an operator of com.microsoft that is used outside, too", "h = com.microsoft.Gelu (x)"),
+            ("a value of unknown type", "h = Neg (u)"),
+            (
+                "a branch of unknown types",
+                "h = If (c) <then_branch = v () => (p) { p = Neg (u) }, else_branch = w () => (q) { q = Neg (x) }>",
+            ),
+        )
+    },
+    "shapes that a local function computes": (
+        parse(
+            "g (float[2, 3] x) => (float[a, b] y) { s = my.f () y = Expand (x, s) } "
+            '<domain: "my", opset_import: ["": 18]> f () => (b) { b = Constant <value_ints = [3, 3]> () }',
+            FUNCTION_HEAD,
+        ),
+        ModelFault("Incompatible dimensions"),
+    ),
     "undefined": (
         "g (float[N] x) => (float[N] y) { [n] y = Add (x, gone) }",
         ModelFault(
@@ -353,7 +381,25 @@ def test_weights_that_are_inputs_of_another_type(tmp_path: Path, away: bool) -> 
 
     assert findings is not None
     assert not findings.harmless
-    assert ("has type tensor(float16)" in findings.message) == away
+    assert "has type tensor(float16)" in findings.message
+
+
+@pytest.mark.parametrize("body", ["y = Relu (x)", "y = Relu (x) z = Neg (w)"])
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ("float[2]", None),
+        ("float[N]", None),
+        ("int32[2]", "initializer `w` has type tensor(float), but input `w` has type tensor(int32)"),
+        ("float[3]", "initializer `w` has shape (2), but input `w` has shape (3)"),
+        ("float[N, 2]", "initializer `w` has shape (2), but input `w` has shape (?, 2)"),
+    ],
+)
+def test_weights_that_contradict_inputs(tmp_path: Path, body: str, declared: str, message: str | None) -> None:
+    """Releases compare a weight with the input of its name also if no node uses it."""
+    fault = judged(tmp_path, f"g (float[N] x, {declared} w) => (float[N] y) <float[2] w = {{1, 2}}> {{ {body} }}")
+
+    assert fault == (None if message is None else ModelFault(message))
 
 
 @pytest.mark.parametrize(
@@ -546,10 +592,12 @@ def test_operators_that_an_older_opset_lacks() -> None:
         f"g (float[N] x) => (float[N] y) {BIAS} {{ y = Relu (x) }}",
         "g (bool c, float[1] x) => (float[1] y) { y = If (c) <then_branch = t () => (float[1] a) <float[1] w = {1}> "
         "{ a = Add (x, w) }, else_branch = e () => (float[1] b) { b = Neg (x) }> }",
+        f"g (bool c, float[1] x) => (float[1] y) {BIAS} {{ y = If (c) <then_branch = t () => (float[1] a) "
+        "{ a = Add (x, w) }, else_branch = e () => (float[1] b) { b = Neg (x) }> }",
     ],
 )
 def test_weights_that_old_versions_do_not_accept(tmp_path: Path, text: str) -> None:
-    """At IR version 3, unused weights and those of branches must be inputs; this was observed on 6 releases."""
+    """At IR version 3, weights that no node of the main graph takes must be inputs; this was observed on 6 releases."""
     faults = [find_fault(ModelView(parse(text, header)), tmp_path / "m.onnx") for header in (IR_3, IR_4)]
 
     assert faults[0] is not None

@@ -144,7 +144,8 @@ class _Matcher:
 
     def _allow_removal(self, operation: Operation, match: Match) -> Match:
         """Return the reason why it is unknown that a node needs a kernel, if the optimizer may remove the node."""
-        if not isinstance(match, SupportGap) or match.rule == "type-mismatch":
+        is_needed = operation.traits.has_list_condition  # to remove the node, releases read its condition
+        if not isinstance(match, SupportGap) or match.rule == "type-mismatch" or is_needed:
             return match
         return explain_removal(operation, self._on.release) or match
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +29,7 @@ DESCRIBED = frozenset(
         *(
             "Add",
             "Identity",
+            "If",
             "Mod",
             "Mul",
             "Optional",
@@ -83,6 +85,11 @@ class TraitReader:
             )
         if name == "Squeeze" and len(node.inputs) == 1:
             return NodeTraits(as_scalar="".join(self._scalar_squeezes.get(name, "") for name in node.outputs[:1]))
+        if name == "Range" and self._has_listed_bounds(node):
+            return NodeTraits(has_listed_bounds=True)
+        if name == "If":
+            tensor = self.values.constant(node.inputs[0]) if self.values.is_stored(node.inputs[0]) else None
+            return NodeTraits(has_list_condition=True) if tensor and math.prod(tensor.dims) != 1 else NO_TRAITS
         if name in COMPUTED or name == "Concat":
             fault = self._find_constant_fault(node)
             late = bool(fault) and self.values.is_in_function
@@ -141,13 +148,18 @@ class TraitReader:
         sizes = [(left.dim_value, right.dim_value) for left, right in pairs]
         return "size" if any(min(left, right) >= 0 and left != right for left, right in sizes) else ""
 
+    def _has_listed_bounds(self, node: NodeView) -> bool:
+        """Return whether a Range is computed from constants that are not all scalars. onnx checks only stored ones."""
+        return (
+            all(self.values.is_folded(name, 0) for name in node.inputs) and max(map(self.values.rank, node.inputs)) > 0
+        )
+
     def _find_wrong_scale(self, node: NodeView) -> Literal["", "channels", "bias"]:
         """Return with what the scale or bias of a GroupNormalization does not agree, if their sizes are known."""
-        sizes = []
-        for name in node.inputs[1:3]:
-            value_type = self.values.type_of(name) if self.values.rank(name) == 1 else None
-            sizes.append(value_type.tensor_type.shape.dim[0].dim_value if value_type is not None else 0)
-        known = {size for size in sizes if size > 1}
+        fixed = [name for name in node.inputs[1:3] if self.values.is_fixed(name)]
+        types = [value_type for name in fixed if (value_type := self.values.type_of(name)) is not None]
+        sizes = {math.prod(dim.dim_value for dim in value_type.tensor_type.shape.dim) for value_type in types}
+        known = {size for size in sizes if size >= 0 and size != 1}
         if len(known) > 1:
             return "bias"
         data = self.values.type_of(node.inputs[0])

@@ -98,6 +98,11 @@ stored, computed and replaceable dividends, run on 1.18.1, 1.24.4 and 1.31.1.
 """
 DIVISION_SIGNAL = "SIGFPE"
 """Signal with which older releases end if they divide an integer by 0."""
+_FIRST_WITH_CONSTANT_BRANCHES = "1.17.0"
+"""First release that reads a constant condition of If when it loads a model.
+
+Source: conditions with 0, 1 and 2 elements in three opsets, stored and replaceable, loaded on 10 releases.
+"""
 _OF_AXIS, _OF_AXIS_SINCE = ("ArgMax", "ArgMin"), 11
 _IMAGE_RANK = 4
 """Rank that ONNX Runtime 1.16 requires of both inputs of GridSample.
@@ -197,6 +202,12 @@ def _find_shape_restriction(
     if is_split_evenly and since >= _SPLIT_WITH_NUMBER and "num_outputs" not in values:
         problem = f"`{name}` has neither the input `split` nor the attribute `num_outputs`"
         return SupportGap("attribute-unsupported", problem, about="num_outputs")
+    if operation.traits.has_listed_bounds:  # Source: 14 such nodes, loaded on 10 releases from 1.16.3 to 1.32.0
+        problem = f"`{name}` requires scalars, but an input is computed from constants and has an axis"
+        return SupportGap("attribute-unsupported", problem, about="rank")
+    if operation.traits.has_list_condition and is_release_within(release, _FIRST_WITH_CONSTANT_BRANCHES, ""):
+        problem = f"`{name}` requires a condition with one element, but the constant has another number"
+        return SupportGap("attribute-unsupported", problem, about="condition")
     if operation.name in _OF_AXIS and rank == 0 and since >= _OF_AXIS_SINCE:
         return SupportGap("attribute-unsupported", f"`{name}` does not accept a scalar", about="rank")
     if operation.traits.constant_fault and _computes(operation, release):
@@ -356,7 +367,7 @@ def _check_scales(operation: Operation, values: AttributeValues, release: str) -
         return "`scales` must be finite"
     mode, fixed = values.get("mode", "nearest"), [scale == 1 for scale in scales]
     antialias = bool(values.get("antialias"))
-    if not scales or mode not in ("linear", "cubic") or (antialias and mode == "linear"):
+    if not scales or mode not in ("linear", "cubic"):
         return ""
     accepted = len(scales) == 2 or (len(scales) == 4 and fixed[0] and fixed[1])
     from_both_sides = len(scales) == 4 and fixed[0] and fixed[3]

@@ -372,6 +372,58 @@ def test_message_about_a_scale(size: str, expected: str) -> None:
     assert [f"`GroupNormalization(21)`: scale and bias {expected}"] == [it.miss and it.miss.problem for it in found]
 
 
+@pytest.mark.parametrize(
+    ("size", "expected"), [("0", "refused"), ("2, 3", "refused"), ("2, 2", "loads"), ("1", "loads")]
+)
+def test_elements_of_a_scale(size: str, expected: str) -> None:
+    """All elements count, whatever the number of axes; one element is used for all channels."""
+    inputs = f"float[1, 4, 6] x, float[{size}] s, float[4] b"
+
+    assert expected == verdict(
+        21, f"({inputs}) => (float y) {{ y = GroupNormalization <num_groups = 2> (x, s, b) }}", "1.18.1"
+    )
+
+
+@pytest.mark.parametrize(("scales", "expected"), [("1.0, 1.0, 0.5, 0.5", "loads"), ("0.5, 1.0, 0.5, 2.0", "refused")])
+def test_scales_with_antialias(scales: str, expected: str) -> None:
+    """Antialiasing resizes the same axes."""
+    body = f"(float[1, 4, 4, 4] x) => (float y) <float[4] s = {{{scales}}}>"
+    node = 'y = Resize <mode = "linear", antialias = 1> (x, "", s)'
+
+    assert [expected] * 2 == [verdict(18, f"{body} {{ {node} }}", release) for release in ("1.16.3", "1.32.0")]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "stop", "expected"),
+    [
+        ("", "Cast <to = 1> (k)", "refused"),
+        ("", "Squeeze (d)", "loads"),
+        (", float[1] f", "Neg (f)", "loads"),
+    ],
+)
+def test_computed_bounds_of_a_range(inputs: str, stop: str, expected: str) -> None:
+    """Bounds that a release computes from constants must be scalars when it loads the model."""
+    body = (
+        f"(float x{inputs}) => (float[N] y) {{ k = Constant <value_ints = [3]> () d = Cast <to = 1> (k) "
+        f"o = Constant <value_float = 1.0> () e = {stop} y = Range (o, e, o) }}"
+    )
+
+    assert [expected] * 2 == [verdict(17, body, release) for release in ("1.16.3", "1.32.0")]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"), [("[0] c = {}", "refused"), ("[2] c = {1, 0}", "refused"), ("[1] c = {1}", "loads")]
+)
+def test_constant_conditions(condition: str, expected: str) -> None:
+    """Releases since 1.17 read a constant condition, unless users may pass another one."""
+    branches = "<then_branch = t () => (float a) { a = Neg (x) }, else_branch = e () => (float b) { b = Abs (x) }>"
+    body = f"=> (float y) <bool{condition}> {{ y = If (c) {branches} }}"
+    shape = condition.partition(" ")[0]
+
+    assert ["loads", expected] == [verdict(13, f"(float x) {body}", release) for release in ("1.16.3", "1.17.0")]
+    assert "loads" == verdict(13, f"(float x, bool{shape} c) {body}", "1.32.0")
+
+
 def test_limits_of_clip_that_are_not_numbers() -> None:
     """A NaN is not in order with any other limit."""
     model = onnx.parser.parse_model(
