@@ -44,8 +44,9 @@ from onnxgate.model.subgraphs.reduced_models import (
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.stages import support as support_stage
 from onnxgate.stages.file import find_passthroughs
+from onnxgate.stages.support.operator_predictions import LocatedModel
+from onnxgate.stages.support.stage import collect_model_evidence
 from onnxgate.support import operators
 from onnxgate.support.limits import get_limits
 from onnxgate.support.matching.kernels import predict
@@ -189,9 +190,9 @@ def _stage(subject: Subject) -> object:
     selected = SelectedModel("m.onnx", subject.path, MergedSettings(), Place("m.onnx"))
     facts = _read_facts(subject)
     folder = subject.path.parent
-    model = support_stage.LocatedModel(selected, Place("m.onnx"), folder, folder)
+    model = LocatedModel(selected, Place("m.onnx"), folder, folder)
     content = validity.CheckedModel(subject.view, None)
-    return support_stage.collect_model_evidence(model, facts, content, _runtimes())
+    return collect_model_evidence(model, facts, content, _runtimes())
 
 
 def _roles(subject: Subject) -> object:

@@ -26,7 +26,7 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages import export as stage
 from onnxgate.stages.export import ExportOutcome
 from onnxgate.stages.export_jobs import ProjectToolchain, plan_export, submit_export
-from onnxgate.stages.support import find_table_engine
+from onnxgate.stages.support.runtime_data import find_table_engine
 from onnxgate.support.limits import load_limit_table
 
 

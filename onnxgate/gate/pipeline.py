@@ -42,7 +42,7 @@ from onnxgate.project.plan import PlannedModel, find_unlocked_builds, plan_model
 from onnxgate.project.toml import find_key_lines, find_nearest_line
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages import lock as lock_stage
-from onnxgate.stages import support as support_stage
+from onnxgate.stages.support.runtime_data import collect_prediction_gaps
 from onnxgate.support.matching.operations import RefusedOperations
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def _predict_support(
     answers = analyzer.support(queries)
     by_path = [(query.facts.path, answer) for query, answer in zip(queries, answers, strict=True)]
     runtimes = tuple({runtime.name: runtime for it in requests.values() for runtime in it.runtimes}.values())
-    gaps = support_stage.collect_prediction_gaps(
+    gaps = collect_prediction_gaps(
         runtimes, Place(request.checkout.lock_name), builds.supports, runs_models=Stage.RUNTIME in request.stages
     )
     undone = [undone for answer in answers for undone in answer.undone]

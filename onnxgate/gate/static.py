@@ -42,7 +42,8 @@ from onnxgate.project.lock.types import Lock, LockedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.environments.storage import create_private_folder
 from onnxgate.stages import file as file_stage
-from onnxgate.stages import support as support_stage
+from onnxgate.stages.support import stage as support_stage
+from onnxgate.stages.support.operator_predictions import LocatedModel
 from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
@@ -384,7 +385,7 @@ def _match_content(
 ) -> SupportResult:
     with track_source_lookups() as was_consulted:
         evidence = support_stage.collect_model_evidence(
-            support_stage.LocatedModel(request.model, request.place, request.root, request.folder),
+            LocatedModel(request.model, request.place, request.root, request.folder),
             facts,
             content,
             request.runtimes,

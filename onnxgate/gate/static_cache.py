@@ -38,7 +38,7 @@ from onnxgate.project.git.repository import find_lfs_contents
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import WorkerSpec, environment_path
-from onnxgate.stages.support import GPU_ENGINE, ONNXRUNTIME
+from onnxgate.stages.support.runtime_data import GPU_ENGINE, ONNXRUNTIME
 from onnxgate.support import limits, operators
 from onnxgate.support.harvest import (
     BuildSupport,

@@ -24,7 +24,7 @@ from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.support import find_table_engine
+from onnxgate.stages.support.runtime_data import find_table_engine
 from onnxgate.support.limits import Limits, get_limits
 
 EXPORTED_DOMAINS = ("ai.onnx", "ai.onnx.ml")

@@ -17,7 +17,7 @@ from onnxgate.model.subgraphs.node_context import describe_nodes, find_node, fin
 from onnxgate.model.subgraphs.reduced_models import NodeSurroundings, called_function_key, function_key
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.runtime import PROVIDER_NOT_USED, ExecutedModel, ObservedRun
-from onnxgate.stages.support import look_up_runtime
+from onnxgate.stages.support.runtime_data import look_up_runtime
 from onnxgate.support.matching.operations import Operation, RefusedOperations, TypedNode
 from onnxgate.support.matching.type_inference import infer_model_types
 

@@ -29,7 +29,7 @@ from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.comparison import entry_from_facts
 from onnxgate.project.lock.types import Lock, LockedModel
 from onnxgate.stages import file as file_stage
-from onnxgate.stages import support as support_stage
+from onnxgate.stages.support import stage as support_stage
 from onnxgate.support import limits, operators
 from onnxgate.support.harvest import BuildSupport
 from tests.harness.models import parse, write

@@ -23,15 +23,9 @@ from onnxgate.project.plan import PlannedRuntime
 from onnxgate.rules.support.ir_version_too_new import ir_version_too_new
 from onnxgate.rules.support.opset_too_new import opset_too_new
 from onnxgate.stages.file import read_checked_model
-from onnxgate.stages.support import (
-    HARVEST_HINT,
-    RUN_HINT,
-    UPDATE_HINT,
-    LocatedModel,
-    ModelPrediction,
-    collect_model_evidence,
-    collect_prediction_gaps,
-)
+from onnxgate.stages.support.operator_predictions import LocatedModel
+from onnxgate.stages.support.runtime_data import HARVEST_HINT, RUN_HINT, UPDATE_HINT, collect_prediction_gaps
+from onnxgate.stages.support.stage import ModelPrediction, collect_model_evidence
 from onnxgate.support import limits
 from onnxgate.support import operators as tables_operators
 from onnxgate.support.harvest import BuildSupport, select_releases

@@ -28,7 +28,7 @@ from onnxgate.stages.changes.file_comparison import (
     compare_files,
 )
 from onnxgate.stages.changes.revision_models import RevisionModels
-from onnxgate.stages.support import find_table_engine
+from onnxgate.stages.support.runtime_data import find_table_engine
 from onnxgate.support import limits, operators
 from onnxgate.support.limits import find_support_span
 from onnxgate.support.matching.operations import LoadVerdict

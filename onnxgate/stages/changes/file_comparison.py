@@ -23,7 +23,8 @@ from onnxgate.model.reading.tensor_data import UnreadableWeightError
 from onnxgate.model.reading.view import ModelView
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.stages.support import look_up_runtime, restrict_to_known
+from onnxgate.stages.support.operator_predictions import restrict_to_known
+from onnxgate.stages.support.runtime_data import look_up_runtime
 from onnxgate.support import operators
 from onnxgate.support.matching.kernels import predict
 from onnxgate.support.matching.operations import LoadVerdict, TypedModel

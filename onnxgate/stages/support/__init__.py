@@ -1,0 +1,1 @@
+"""Support stage: predictions from the support data of each required runtime."""
