@@ -6,7 +6,7 @@ import enum
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -102,18 +102,24 @@ def decided_by_runs(runtimes: Sequence[str]) -> Relation:
 
 
 class OnRuntime(msgspec.Struct, frozen=True):
-    """The runtime that a hit is about, with details that apply only to this runtime."""
+    """The runtime that a hit is about, with details that apply only to this runtime and to others of its engine."""
 
     name: str
     detail: str = ""  # a verb phrase that this runtime adds to the message: "implements up to 19"
     works_since: str = ""
     works_until: str = ""
+    others: tuple[str, ...] = ()  # names of further runtimes of this engine about which the hit is the same
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all runtimes."""
+        return (self.name, *self.others)
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """One problem in one model on at most one runtime, as yielded by a rule.
+    """One problem in one model, as yielded by a rule.
 
-    `message` does not name the runtime. Hits that differ only in `on` become one finding.
+    `message` does not name the runtimes. Hits that differ only in `on` become one finding.
     """
 
     place: Place
@@ -130,9 +136,9 @@ class Hit(msgspec.Struct, frozen=True):
     identity: str = ""
 
     @property
-    def runtime(self) -> str:
-        """Name of the runtime that the hit is about; "" if there is none."""
-        return self.on.name if self.on else ""
+    def runtimes(self) -> tuple[str, ...]:
+        """Names of the runtimes that the hit is about; "" stands for the model as a whole."""
+        return self.on.names if self.on else ("",)
 
     @property
     def deciding_runtimes(self) -> tuple[str, ...]:
@@ -150,6 +156,16 @@ class RuleHit:
     hit: Hit
     silent: bool = False  # the rule is off; only the relations of the hit are used
     fingerprint: str = field(default="", compare=False)  # of the finding that it becomes; set by `assign_fingerprints`
+
+    def exclude(self, runtimes: Collection[str]) -> RuleHit | None:
+        """Return the hit on its other runtimes; None if there are none."""
+        names = [name for name in self.hit.runtimes if name not in runtimes] if runtimes else self.hit.runtimes
+        if not names:
+            return None
+        if self.hit.on is None or len(names) == len(self.hit.runtimes):
+            return self
+        on = msgspec.structs.replace(self.hit.on, name=names[0], others=tuple(names[1:]))
+        return replace(self, hit=msgspec.structs.replace(self.hit, on=on))
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,4 +309,4 @@ def _finding_identity(judged: RuleHit) -> FindingIdentity:
 
 def _hit_sort_key(judged: RuleHit) -> tuple[object, ...]:
     hit = judged.hit
-    return (runtime_sort_key(hit.runtime), hit.place, hit.node, judged.level.value, hit.message, hit.fix)
+    return (min(map(runtime_sort_key, hit.runtimes)), hit.place, hit.node, judged.level.value, hit.message, hit.fix)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,11 @@ BYTES_PER_S = 10 * 2**20
 """Size of a model in bytes for which the time limit of a call grows by a second, as in `gate/static`."""
 CALL_MEMORY_BYTES = 4 * 2**30
 """Memory limit of the child process in bytes, in addition to four times the size of the model, as in `gate/static`."""
+MAX_FUNCTION_COPIES = 1_000_000
+"""Maximum product of local functions and calls for which onnx itself follows the calls during shape inference.
+
+Source: onnx 1.23.2 takes 0.04 s for 1,000 functions that are called once each, 0.63 s for 4,000 and 2.9 s for 8,000.
+"""
 
 
 class OnnxError(Exception):
@@ -87,7 +92,41 @@ def infer_shapes(
         OnnxError: inference failed.
         FailedCallError: the child process crashed or exceeded a limit.
     """
-    return _parse(_run("infer", _serialize(model), check_type, strict_mode, data_prop))
+    options = (check_type, strict_mode, data_prop)
+    if not isinstance(model, bytes) and _calls_many_functions(model):
+        with suppress(OnnxError):  # raised below, with the names of the model's own nodes
+            return _infer_without_calls(model, options)
+    return _parse(_run("infer", _serialize(model), *options))
+
+
+def _calls_many_functions(model: ModelProto) -> bool:
+    """Return whether onnx would copy its map of all local functions for too many calls, and inlining is equivalent."""
+    functions, graph = model.functions, model.graph
+    if not functions or any(it.HasField("g") or it.graphs for node in graph.node for it in node.attribute):
+        return False
+    imports = {(it.domain, it.version) for it in model.opset_import}
+    if not all((it.domain, it.version) in imports for function in functions for it in function.opset_import):
+        return False
+    keys = {(function.domain, function.name) for function in functions}
+    nodes = (node for holder in (graph, *functions) for node in holder.node)
+    return len(functions) * sum((node.domain, node.op_type) in keys for node in nodes) > MAX_FUNCTION_COPIES
+
+
+def _infer_without_calls(model: ModelProto, options: tuple[bool, bool, bool]) -> ModelProto:
+    """Infer the types of a main graph without subgraphs from its copy with inlined functions.
+
+    Source: 6,000 random models: the same errors; the same types, except that a few shapes are known only by inlining.
+    """
+    typed = _parse(_run("infer", _serialize(inline_local_functions(model)), *options)).graph
+    inferred = type(model)()
+    inferred.CopyFrom(model)
+    names = {name for node in model.graph.node for name in node.output}
+    names.update(value.name for value in model.graph.value_info)
+    inferred.graph.ClearField("value_info")
+    inferred.graph.value_info.extend(value for value in typed.value_info if value.name in names)
+    inferred.graph.ClearField("output")
+    inferred.graph.output.extend(typed.output)
+    return inferred
 
 
 def inline_local_functions(model: ModelProto) -> ModelProto:

@@ -10,13 +10,16 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import onnx.parser
 import pytest
+from onnx import helper
 
 import onnxgate
 from campaigns.fuzz.large_models import LARGER
+from campaigns.fuzz.scaled_models import functions
 from onnxgate import api
 from onnxgate.core.process_pool import Call, CallFailure, CallLimits, FailedCallError, ProcessPool
 from onnxgate.model import onnx_functions
@@ -107,6 +110,44 @@ def test_results_equal_those_of_onnx() -> None:
     assert inferred == onnx.shape_inference.infer_shapes(MODEL, data_prop=True)
     with pytest.raises(OnnxError, match="No Op registered for Nothin"):
         onnx_functions.check_model(MODEL.SerializeToString().replace(b"Concat", b"Nothin"))
+
+
+FUNCTIONS = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 18, "l" : 1]>
+    g (float[2] x) => (y) <float[N] a> { a, b = l.f (x) c = l.g <to = 7> (b) y = Concat <axis = 0> (c, c) }
+    <domain: "l", opset_import: ["" : 18, "l" : 1]> f (i) => (o, p) { o = Relu (i) p = l.g <to = 10> (o) }
+    <domain: "l", opset_import: ["" : 18]> g <to> (i) => (o) { o = Cast <to: int = @to> (i) }
+""")
+
+
+def test_many_calls_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Types do not depend on whether functions are inlined, and errors name the model's own nodes."""
+    invalid = deepcopy(FUNCTIONS)
+    invalid.functions[0].node[0].CopyFrom(helper.make_node("Concat", ["i"], ["o"], axis=5))
+    followed = onnx_functions.infer_shapes(FUNCTIONS, strict_mode=True)
+    with pytest.raises(OnnxError) as own:
+        onnx_functions.infer_shapes(invalid, strict_mode=True)
+    monkeypatch.setattr(onnx_functions, "MAX_FUNCTION_COPIES", 0)
+    inlined = onnx_functions.infer_shapes(FUNCTIONS, strict_mode=True)
+    with pytest.raises(OnnxError) as again:
+        onnx_functions.infer_shapes(invalid, strict_mode=True)
+
+    assert {it.name: it.type for it in followed.graph.value_info} == {
+        it.name: it.type for it in inlined.graph.value_info
+    }
+    assert followed.graph.output == inlined.graph.output
+    assert (followed.graph.node, followed.functions) == (inlined.graph.node, inlined.functions)
+    assert str(own.value) == str(again.value)
+
+
+def test_many_functions_take_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnx copies the map of all functions for each call, which took 3 s for 8,000 functions."""
+    monkeypatch.setattr(onnx_functions, "find_call_limits", CallLimits)  # so that this process runs the calls
+    model = functions(8000)
+    started = time.process_time()
+
+    assert len(onnx_functions.infer_shapes(model, strict_mode=True).graph.value_info) == 7999
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")

@@ -82,15 +82,6 @@ def test_a_command_that_did_not_run_is_not_cheap(
     assert capsys.readouterr().out.rstrip().endswith("<<<") is (name != "proportional")
 
 
-def test_a_refusal_must_be_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command may refuse the models of a dimension, but only with the exit status that is listed."""
-    monkeypatch.setattr(scaling, "measure", lambda _command, _name, count, _limit_s: scaling.Cost(count, "2", 0.1, 40))
-    before = scaling.print_costs(["lock"], ["nodes_in_chain"], [1, 4], 9)
-    monkeypatch.setattr(scaling, "REFUSED", {("lock", "nodes_in_chain"): "2"})
-
-    assert (1, 0) == (before, scaling.print_costs(["lock"], ["nodes_in_chain"], [1, 4], 9))
-
-
 def test_a_command_runs_on_a_model_of_a_dimension() -> None:
     """The models of a measurement are valid, so that the command does its work."""
     cost = scaling.measure("diff", "nodes_in_chain", 2)

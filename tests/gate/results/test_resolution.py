@@ -478,7 +478,7 @@ def test_runs_limit_a_fault_of_a_file(ran: int, failed: str, expected: list[tupl
     execution = observed(*(("m.onnx", name) for name in KNOWN[:ran]), failed=failed)
     results = apply_runs([FAULT], execution)
 
-    assert [(it.level, it.hit.runtime, it.hit.message) for it in results] == expected
+    assert [(it.level, *it.hit.runtimes, it.hit.message) for it in results] == expected
 
 
 @pytest.mark.parametrize(("levels", "expected"), [({}, Level.WARNING), ({"invalid-model": "error"}, Level.ERROR)])
@@ -506,7 +506,8 @@ def test_a_cause_on_one_runtime_does_not_hide_a_failed_load_on_another() -> None
     execution = replace(execution, faulty=(*execution.faulty, *observed(failed=KNOWN[1]).faulty))
     remaining = resolution.resolve_hits(apply_runs(hits, execution))
 
-    assert [(it.judged.rule, it.judged.hit.runtime) for it in remaining if it.judged.hit.runtime != KNOWN[2]] == [
+    found = [(it.judged.rule, *it.judged.hit.runtimes) for it in remaining]
+    assert [it for it in found if it[1] != KNOWN[2]] == [
         ("invalid-model", KNOWN[1]),
         ("unknown-operator", KNOWN[0]),
     ]
@@ -518,7 +519,7 @@ def test_a_runtime_with_another_reason_does_not_confirm_a_fault() -> None:
     predicted = judged(hit(KNOWN[0]))
     fault, *rest = apply_runs([FAULT, predicted], execution)
 
-    assert (fault.level, fault.hit.runtime, rest) == (Level.WARNING, "", [predicted])
+    assert (fault.level, fault.hit.runtimes, rest) == (Level.WARNING, ("",), [predicted])
     assert fault.hit.message == "is not valid ONNX; onnxruntime 1.10.0 and 1.11.0 accept it"
 
 
