@@ -73,7 +73,8 @@ def _install_wheel(home: Path) -> None:
     python = _program(home / "venv", "python")
     wheels = [str(path) for path in home.glob("*.whl")]
     own_files = "--link-mode=copy"  # as in the action, where no other environment uses the cache
-    _uv("pip", "install", "--quiet", "--no-deps", "--offline", own_files, "--python", str(python), *wheels)
+    options = ("--quiet", "--no-deps", "--offline", "--compile-bytecode", own_files)
+    _uv("pip", "install", *options, "--python", str(python), *wheels)
     shutil.copy2(find_uv_bin(), python.parent)  # uv 0.8 searches for `uv` only in the scripts folder of the environment
     _lend_dependencies(python)
 
