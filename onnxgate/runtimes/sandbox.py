@@ -26,7 +26,7 @@ from onnxgate.core.subprocesses import TELEMETRY_VARIABLES, without_ci_variables
 from onnxgate.project.engines import RECORDS
 from onnxgate.runtimes.memory import measure_model
 from onnxgate.runtimes.protocol import is_complete_npy_file
-from onnxgate.runtimes.worker.sandbox import has_library_magic, list_libraries
+from onnxgate.runtimes.worker.sandbox import exclude_private, has_library_magic, list_libraries
 
 if sys.platform != "win32":
     import pwd
@@ -291,7 +291,8 @@ class WorkerFolder:
         """
         file = self.path.with_name("rights.json")
         private = _find_private_folders(permissions)
-        reads = {*permissions.reads, *program_reads, *(_list_user_files(private) if permissions.all_reads else ())}
+        program_files = exclude_private(program_reads, [*map(str, private)])  # `.pth` files may name the repository
+        reads = {*permissions.reads, *program_files, *(_list_user_files(private) if permissions.all_reads else ())}
         fields = {**asdict(permissions), "reads": sorted(reads), "folder": str(self.path)}
         fields["private"] = sorted(map(str, private))
         file.write_bytes(msgspec.json.encode(fields))

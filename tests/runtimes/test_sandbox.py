@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import subprocess
@@ -345,6 +346,25 @@ def test_packages_that_are_linked_into_an_environment(tmp_path: Path) -> None:
     program = EngineProgram.of_python("onnxruntime", tmp_path / "venv" / "bin" / "python", own=True)
 
     assert {str(tmp_path / name) for name in (".uv/hash", ".uv/module.py", ".src")} == program.reads
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_program_files_never_include_private_files(own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `.pth` file may name the repository (an editable installation); Node.js may be in a folder that contains it."""
+    repository = tmp_path / "lib" / "app"
+    for file in ("lib/node.js", "lib/app/src/a.py", "lib/app/.env", "lib/app/.git/config"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    monkeypatch.chdir(repository)
+    folder = sandbox.WorkerFolder()
+    program_reads = frozenset({str(repository) if own else str(tmp_path / "lib")})
+    reads = set(json.loads(folder.write_permissions(Permissions(all_reads=own), program_reads).read_bytes())["reads"])
+    folder.close()
+
+    expected = repository / "src" if own else tmp_path / "lib" / "node.js"
+    private = {tmp_path, tmp_path / "lib", repository, repository / ".env", repository / ".git"}
+    assert str(expected) in reads
+    assert not reads & {*map(str, private)}
 
 
 @held

@@ -72,6 +72,7 @@ class Environments:
         self._offline = offline
         self.commands = CommandRunner()
         self.created: set[str] = set()  # names of the runtimes whose environments this object created
+        self.changed: set[str] = set()  # those whose previous environment had changed files
         self._wheels = wheels.WheelCache(shared, self._find_downloads) if shared else None
         self._unreachable = ""  # why the package index could not be reached; it is not contacted again
         self._interpreters: dict[str, Path | UnavailableError] = {}
@@ -176,6 +177,8 @@ class Environments:
             try:
                 if ready := slot.ready():  # another process built it
                     return ready
+                if slot.is_marked:
+                    self.changed.add(runtime.name)
                 program = slot.build(build)
                 self.created.add(runtime.name)
                 return program
