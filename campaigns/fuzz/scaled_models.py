@@ -558,6 +558,20 @@ def branches(count: int) -> ModelProto:
     return model
 
 
+def values_captured(count: int) -> ModelProto:
+    """Values that one subgraph takes from the graph around it."""
+    model = nodes_in_fan(count)
+    model.graph.input.add(name="c", type=BOOL)
+    graphs = [
+        GraphProto(name="t", node=[node("Sum", [f"o{i}" for i in range(count)], ["t"])]),
+        GraphProto(name="e", node=[node("Abs", ["x"], ["e"])]),
+    ]
+    for graph in graphs:
+        graph.output.add(name=graph.name, type=FLOATS)
+    model.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=graphs[0], else_branch=graphs[1]))
+    return model
+
+
 def quantization_annotations(count: int) -> ModelProto:
     """Annotations of quantized values."""
     model = _relu()
@@ -656,6 +670,7 @@ SCALED: Mapping[str, Callable[[int], ModelProto]] = {
         axis_name_length,
         subgraph_depth,
         branches,
+        values_captured,
         quantization_annotations,
         trainings,
         type_depth,
