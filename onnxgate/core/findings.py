@@ -141,6 +141,12 @@ class Hit(msgspec.Struct, frozen=True):
         return self.on.names if self.on else ("",)
 
     @property
+    def oldest_runtime(self) -> str:
+        """Name of the oldest of `runtimes`."""
+        names = self.runtimes
+        return names[0] if len(names) == 1 else sort_runtimes(frozenset(names))[0]
+
+    @property
     def deciding_runtimes(self) -> tuple[str, ...]:
         """Names of the runtimes whose runs decide whether the hit applies; empty if no runs decide."""
         return next((it.runtimes for it in self.relations if it.kind is RelationKind.DECIDED_BY_RUNS), ())
@@ -232,13 +238,24 @@ def runtime_sort_key(name: str) -> tuple[str, Version]:
     return engine, version_sort_key(release)
 
 
+@functools.lru_cache(maxsize=256)
+def sort_runtimes(names: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of runtimes, oldest first. The result is cached, since many findings have the same runtimes."""
+    return tuple(sorted(names, key=runtime_sort_key))
+
+
 def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
     """Join names of runtimes, as in `onnxruntime 1.16.3 and 1.20.1–1.22.1, and openvino 2026.4.1`.
 
     Three or more runtimes that are neighbors in `known` form a range.
     """
+    return _name_runtimes(frozenset(runtimes), tuple(known))
+
+
+@functools.lru_cache(maxsize=256)
+def _name_runtimes(runtimes: frozenset[str], known: tuple[str, ...]) -> str:
     by_engine: dict[str, list[str]] = {}
-    for name in sorted(runtimes, key=runtime_sort_key):
+    for name in sort_runtimes(runtimes):
         by_engine.setdefault(name.partition(" ")[0], []).append(name.partition(" ")[2])
     phrases = [f"{engine} {_format_releases(engine, releases, known)}" for engine, releases in by_engine.items()]
     if len(phrases) > 1 and any(" and " in phrase for phrase in phrases):
@@ -246,8 +263,8 @@ def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
     return join_phrases(phrases)
 
 
-def _format_releases(engine: str, releases: Sequence[str], known: Sequence[str]) -> str:
-    every = _sort_releases(engine, tuple(known))
+def _format_releases(engine: str, releases: Sequence[str], known: tuple[str, ...]) -> str:
+    every = _sort_releases(engine, known)
     runs: list[list[str]] = []
     for release in releases:
         after = every.index(release) - 1 if release in every else -1
@@ -261,11 +278,8 @@ def _format_releases(engine: str, releases: Sequence[str], known: Sequence[str])
 
 @functools.lru_cache(maxsize=16)
 def _sort_releases(engine: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the releases of one engine, oldest first.
-
-    The result is cached, since all findings of a check have the same runtimes.
-    """
-    names = (name.partition(" ") for name in sorted(set(known), key=runtime_sort_key))
+    """Return the releases of one engine, oldest first."""
+    names = (name.partition(" ") for name in sort_runtimes(frozenset(known)))
     return tuple(release for known_engine, _, release in names if known_engine == engine)
 
 
@@ -309,4 +323,4 @@ def _finding_identity(judged: RuleHit) -> FindingIdentity:
 
 def _hit_sort_key(judged: RuleHit) -> tuple[object, ...]:
     hit = judged.hit
-    return (min(map(runtime_sort_key, hit.runtimes)), hit.place, hit.node, judged.level.value, hit.message, hit.fix)
+    return (runtime_sort_key(hit.oldest_runtime), hit.place, hit.node, judged.level.value, hit.message, hit.fix)

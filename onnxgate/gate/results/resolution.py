@@ -26,6 +26,7 @@ from onnxgate.core.findings import (
     assign_fingerprints,
     name_runtimes,
     runtime_sort_key,
+    sort_runtimes,
     version_sort_key,
 )
 from onnxgate.core.report import Finding, ReportedPlace
@@ -240,8 +241,8 @@ def merge_runtimes(resolved: Sequence[ResolvedHit], locked: Sequence[str]) -> li
 def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
     first = group[0].judged
     distinct = {resolved_hit.judged.hit for resolved_hit in group}
-    hits = sorted(distinct, key=lambda hit: min(map(runtime_sort_key, hit.runtimes)))
-    runtimes = tuple(sorted({name for hit in hits for name in hit.runtimes if name}, key=runtime_sort_key))
+    hits = sorted(distinct, key=lambda hit: runtime_sort_key(hit.oldest_runtime))
+    runtimes = sort_runtimes(frozenset(name for hit in hits for name in hit.runtimes if name))
     states = [hit.on for hit in hits if hit.on]
     by_engine: dict[str, list[OnRuntime]] = {}
     for on in states:

@@ -35,6 +35,7 @@ def cpu_time_s(folder: Path, *arguments: str) -> float:
         ("diff old.onnx new.onnx", "nodes_in_chain"),
         ("diff old.onnx new.onnx", "outputs_of_graph"),
         ("diff old.onnx new.onnx", "inputs_of_node_distinct"),
+        ("diff old.onnx new.onnx", "values_captured"),
         ("check --static new.onnx", "opset_imports"),
         ("check --static new.onnx", "trace_frames"),
         ("check --static new.onnx --target onnxruntime==1.31.1", "nodes_unknown"),
