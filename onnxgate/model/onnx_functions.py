@@ -21,6 +21,7 @@ from onnxgate.core.process_pool import (
     FailedCallError,
     FailedStartError,
     ProcessPool,
+    describe_exceeded_memory,
     find_call_limits,
 )
 from onnxgate.model.onnx_package import defer_initialization
@@ -41,6 +42,12 @@ MAX_FUNCTION_COPIES = 1_000_000
 
 Source: onnx 1.23.2 takes 0.04 s for 1,000 functions that are called once each, 0.63 s for 4,000 and 2.9 s for 8,000.
 """
+
+
+_DOING = "a function of onnx"
+_MAX_FAILURES = 64
+_failures: dict[tuple[object, ...], CallFailure] = {}
+"""The failed calls of this process. None is repeated, because a failure may take a minute and 4 GiB."""
 
 
 class OnnxError(Exception):
@@ -215,13 +222,34 @@ def _parse(model: ModelProto | bytes) -> ModelProto:
 
 def _run(name: str, data: bytes, *options: object) -> Any:
     """Run the function in `_FUNCTIONS` with this name. Its result is not serialized if it ran in this process."""
-    if find_call_limits() is not None:
-        return _call(name, data, options)
+    if _failures and (failure := _failures.get(_identify(name, data, options))):
+        raise FailedCallError(failure, _DOING)
+    try:
+        return _run_once(name, data, options)
+    except FailedCallError as error:
+        if len(_failures) == _MAX_FAILURES:
+            _failures.clear()
+        _failures[_identify(name, data, options)] = error.failure
+        raise
+
+
+def _run_once(name: str, data: bytes, options: Sequence[object]) -> Any:
+    if (limits := find_call_limits()) is not None:
+        try:
+            return _call(name, data, options)
+        except MemoryError as error:
+            raise FailedCallError(describe_exceeded_memory(limits), _DOING) from error
     child = _children.get(os.getpid()) or _children.setdefault(os.getpid(), _OnnxProcess())
     succeeded, result = child.run((name, data, options))
     if not succeeded:
         raise OnnxError(result.decode())
     return result
+
+
+def _identify(name: str, data: bytes, options: Sequence[object]) -> tuple[object, ...]:
+    from hashlib import sha256  # needed only after a failure
+
+    return name, sha256(data).digest(), repr(options)
 
 
 class _OnnxProcess:
@@ -261,7 +289,7 @@ class _OnnxProcess:
             self._pool.kill()
             raise
         if isinstance(result, CallFailure):
-            raise FailedCallError(result, "a function of onnx")
+            raise FailedCallError(result, _DOING)
         answer: tuple[bool, bytes] = result
         return answer
 

@@ -163,6 +163,38 @@ def test_a_failure_affects_one_call() -> None:
     assert onnx_functions.infer_shapes(MODEL).graph.value_info[0].name == "a"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+def test_a_failure_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same call fails at once the second time, since each failure may take a minute and 4 GiB; others still run."""
+    requests = []
+    run = onnx_functions._OnnxProcess.run
+    monkeypatch.setattr(
+        onnx_functions._OnnxProcess, "run", lambda child, request: requests.append(request[2]) or run(child, request)
+    )
+    monkeypatch.setattr(onnx_functions, "_failures", {})
+    for options in ({}, {}, {"data_prop": True}):
+        with pytest.raises(FailedCallError, match="a function of onnx crashed"):
+            onnx_functions.infer_shapes(CRASHING, **options)
+
+    assert [(False, False, False), (False, False, True)] == requests
+    with ProcessPool(1) as pool:
+        limits = CallLimits(60, 4 * 2**30)
+        assert [1] == pool.run([Call(count_calls, 2, int, limits)])
+
+
+def count_calls(times: int) -> int:
+    """Run inference that exceeds the memory limit, and return how often it ran."""
+    calls = []
+    infer = onnx_functions._FUNCTIONS["infer"]
+    functions = {"infer": lambda *arguments: calls.append(arguments) or infer(*arguments)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnx_functions, "_FUNCTIONS", functions)
+        for _ in range(times):
+            with pytest.raises(FailedCallError, match="needed more than 4096 MiB of memory"):
+                onnx_functions.infer_shapes(GREEDY)
+    return len(calls)
+
+
 def test_threads_share_the_child() -> None:
     """Threads get their own answers, also if the thread that made the first call has ended."""
     models = [MODEL.SerializeToString().replace(b"a", bytes([name])) for name in b"bcdefghi"]
