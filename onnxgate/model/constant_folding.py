@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 _INT64, _BOOL = 7, 9
+_TENSOR = 4
+"""Type of an attribute that is a tensor."""
 _KNOWN_DOMAINS = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"})
 _MAX_ROUNDS = 8
 """Maximum number of times that shapes are inferred again because further constants were folded."""
@@ -124,7 +126,9 @@ def _remove_unknown_nodes(graph: GraphProto, unknown: set[str], is_unknown: Call
         has_removed = True
         unknown.update(filter(None, node.output))
         if (canonical_domain(node.domain), node.op_type) == (DEFAULT_DOMAIN, "If"):
-            kept += _isolate_branches(node, f"onnxgate.{len(kept)}", unknown, is_unknown)
+            added = type(graph)()
+            _add_branches(added, node, f"onnxgate.{len(kept)}", unknown, is_unknown)
+            kept += added.node
     if has_removed:
         nodes = type(graph)(node=kept).node
         graph.ClearField("node")
@@ -132,25 +136,25 @@ def _remove_unknown_nodes(graph: GraphProto, unknown: set[str], is_unknown: Call
     return has_removed
 
 
-def _isolate_branches(
-    node: NodeProto, label: str, unknown: set[str], is_unknown: Callable[[OperatorKey], bool]
-) -> tuple[NodeProto, NodeProto]:
-    """Return an If without the nodes of unknown types, whose output no other node takes, and its condition."""
-    condition = _make_true(f"{label}.condition")
-    node.input[:], node.output[:] = condition.output, [label]
+def _add_branches(
+    graph: GraphProto, node: NodeProto, label: str, unknown: set[str], is_unknown: Callable[[OperatorKey], bool]
+) -> None:
+    """Add an If without its nodes of unknown types to a graph. No other node takes its output, which is `label`."""
+    _add_true(graph, f"{label}.condition")
+    node.input[:], node.output[:] = [f"{label}.condition"], [label]
     for number, branch in enumerate(iter_node_subgraphs(node)):
         _remove_unknown_nodes(branch, set(unknown), is_unknown)
-        result = _make_true(f"{label}.{number}")
-        branch.node.append(result)
+        _add_true(branch, f"{label}.{number}")
         del branch.output[:]
-        branch.output.add(name=result.output[0]).type.tensor_type.elem_type = _BOOL
-    return condition, node
+        branch.output.add(name=f"{label}.{number}").type.tensor_type.elem_type = _BOOL
+    graph.node.append(node)
 
 
-def _make_true(name: str) -> NodeProto:
-    from onnx import helper
-
-    return helper.make_node("Constant", [], [name], value=helper.make_tensor("", _BOOL, [], [True]))
+def _add_true(graph: GraphProto, name: str) -> None:
+    """Add a `Constant` with the scalar True to a graph."""
+    attribute = graph.node.add(op_type="Constant", output=[name]).attribute.add(name="value", type=_TENSOR)
+    attribute.t.data_type = _BOOL
+    attribute.t.int32_data.append(1)
 
 
 def _is_unknown(operator: OperatorKey, functions: Container[OperatorKey]) -> bool:
@@ -208,11 +212,22 @@ def _clear_declared_shapes(graph: GraphProto) -> None:
         _clear_declared_shapes(subgraph)
 
 
+def _inline_local_functions(model: ModelProto) -> ModelProto:
+    """Replace local functions by their nodes, with the opsets that only functions import."""
+    inlined = inline_local_functions(model)
+    imported = {opset.domain for opset in inlined.opset_import}
+    for opset in (opset for function in model.functions for opset in function.opset_import):
+        if opset.domain not in imported:
+            imported.add(opset.domain)
+            inlined.opset_import.append(opset)
+    return inlined
+
+
 def _inline_functions(model: ModelProto) -> ModelProto:
     """Replace local functions, and operators that runtimes replace by their function bodies, as far as onnx can."""
     used = sorted({node.op_type for node in model.graph.node if not node.domain} & INLINED_OPERATORS)
     try:
-        model = inline_local_functions(model) if model.functions else model
+        model = _inline_local_functions(model) if model.functions else model
         return inline_operators(model, used) if used else model
     except OnnxError:  # older releases of onnx cannot inline operators
         return model

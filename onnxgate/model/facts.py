@@ -68,6 +68,14 @@ class ModelFacts(msgspec.Struct, frozen=True):
         return {domain: max(self.opsets.get(domain, 0), self.function_opsets.get(domain, 0)) for domain in domains}
 
 
+def wrap_opset(version: int) -> int:
+    """Return the opset that ONNX Runtime reads: the low 32 bits of the version as a signed number.
+
+    Source: 30 models with versions from -2^63 to 2^63 - 1 of used and unused domains, loaded on 5 releases.
+    """
+    return (version + 2**31) % 2**32 - 2**31
+
+
 def canonical_domain(domain: str) -> str:
     """Return the name of a model's operator domain in facts and reports: "" becomes "ai.onnx"."""
     return domain or DEFAULT_DOMAIN

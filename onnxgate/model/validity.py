@@ -18,7 +18,7 @@ from onnxgate.model.constant_folding import (
     infer_folded_shapes,
     remove_unknown_operators,
 )
-from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, element_name
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, element_name, wrap_opset
 from onnxgate.model.inner_scopes import find_inner_faults
 from onnxgate.model.local_functions import (
     RECURSION_MESSAGE,
@@ -173,6 +173,10 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
         yield ModelFault("it has no IR version")
     if not model.opset_import and model.ir_version >= _FIRST_IR_WITH_OPSETS:
         yield ModelFault("it does not import any opset")
+    for imported in (it for holder in (model, *model.functions) for it in holder.opset_import):
+        if wrap_opset(imported.version) != imported.version:
+            domain = canonical_domain(imported.domain)
+            yield ModelFault(f"it imports opset {imported.version} of `{domain}`, which exceeds 32 bits")
     for key in find_recursive_functions(view, measure_calls(view)):
         yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
     if not model.graph.output and not _computes_values(view.graphs[0]):

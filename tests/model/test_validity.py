@@ -54,6 +54,11 @@ VALID = {
         "g (bool c, float[N] x) => (float[N] y) { z = If (c) <then_branch = t () => (a) { a = com.microsoft.Gelu (x) },"
         " else_branch = e () => (h) { h = Neg (x) }> y = Relu (z) }"
     ),
+    "function that imports a domain that the model does not import": parse(
+        "g (float[N] x) => (float[N] y) { y = my.f (x) } "
+        '<domain: "my", opset_import: ["": 18]> f (a) => (b) { s = Shape (a) b = Reshape (a, s) }',
+        '<ir_version: 8, opset_import: ["my": 1]>',
+    ),
     "branches next to operators of com.microsoft": parse(
         "g (bool c, float[N] x) => (float[M] y, float[K] z) { u = com.microsoft.Gelu (x) y = If (c) <then_branch = t "
         "() => (a) { a = Neg (u) }, else_branch = e () => (h) { h = Neg (x) }> z = If (c) <then_branch = v () => (o) "
@@ -261,6 +266,10 @@ FAULTS = {
             ),
         )
     },
+    "opset of more than 32 bits": (
+        parse("g (float[N] x) => (float[N] y) { y = Relu (x) }", f'<ir_version: 8, opset_import: ["": {2**32 + 17}]>'),
+        ModelFault(f"it imports opset {2**32 + 17} of `ai.onnx`, which exceeds 32 bits"),
+    ),
     "shapes that a local function computes": (
         parse(
             "g (float[2, 3] x) => (float[a, b] y) { s = my.f () y = Expand (x, s) } "

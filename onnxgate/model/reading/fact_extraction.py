@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.files import sha256_of
-from onnxgate.model.facts import DEFAULT_DOMAIN, Dim, ModelFacts, ValueInfo, canonical_domain, format_type, model_domain
+from onnxgate.model.facts import (
+    DEFAULT_DOMAIN,
+    Dim,
+    ModelFacts,
+    ValueInfo,
+    canonical_domain,
+    format_type,
+    model_domain,
+    wrap_opset,
+)
 from onnxgate.model.reading.external_data import find_external_files
 from onnxgate.model.reading.omitted_data import (
     OmittedList,
@@ -103,7 +112,8 @@ def _newest_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     versions: dict[str, int] = {}
     for imported in imports:
         domain = canonical_domain(imported.domain)
-        versions[domain] = max(imported.version, versions.get(domain, imported.version))
+        version = wrap_opset(imported.version)
+        versions[domain] = max(version, versions.get(domain, version))
     return dict(sorted(versions.items()))
 
 

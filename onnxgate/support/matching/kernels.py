@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from onnxgate.core.findings import is_release_within
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN
+from onnxgate.model.subgraphs.reduced_models import EXPERIMENTAL_OPERATORS
 from onnxgate.support.limits import Limits, accepts_ir_version, is_probed_interface_type, refuses_interface_type
 from onnxgate.support.matching.attribute_values import read_attribute_values
 from onnxgate.support.matching.function_bodies import expand_function
@@ -237,7 +238,7 @@ _LAST_WITHOUT_EMPTY_LISTS = "1.16.3"
 
 
 def _find_empty_list(operation: Operation, schema: Schema) -> SupportGap | None:
-    for attribute in operation.attributes:
+    for attribute in operation.attributes if operation.label not in EXPERIMENTAL_OPERATORS else ():
         is_list = attribute.kind in ("FLOATS", "INTS", "STRINGS") and attribute.name in schema.attributes
         if is_list and attribute.data and read_attribute_values(operation)[attribute.name] == ():
             problem = f"the attribute `{attribute.name}` of `{operation.label}({schema.since})` has no elements"

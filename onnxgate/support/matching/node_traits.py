@@ -14,6 +14,11 @@ from onnxgate.model.reading.tensor_data import read_small_values
 from onnxgate.model.reading.view import NodeView
 from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault
 from onnxgate.support.matching.graph_values import GraphValues
+from onnxgate.support.matching.onnxruntime.contrib_restrictions import (
+    CONTRIB_DOMAIN,
+    CONTRIB_RANKS,
+    find_wrong_rank,
+)
 from onnxgate.support.matching.onnxruntime.float8_fusions import FUSED, Float8Fusions
 from onnxgate.support.matching.onnxruntime.optimizer_changes import OptimizerChanges
 from onnxgate.support.matching.onnxruntime.simplified_graphs import is_eliminated
@@ -25,7 +30,18 @@ if TYPE_CHECKING:
 _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalization"})
 DESCRIBED = frozenset(
     (
-        *(*_RANKED, *COMPUTED, *FUSED, "BatchNormalization", "Clip", "Concat", "Div", "Dropout", "GridSample"),
+        *(
+            *_RANKED,
+            *COMPUTED,
+            *FUSED,
+            *CONTRIB_RANKS,
+            "BatchNormalization",
+            "Clip",
+            "Concat",
+            "Div",
+            "Dropout",
+            "GridSample",
+        ),
         *(
             "Add",
             "Identity",
@@ -64,6 +80,9 @@ class TraitReader:
     def read(self, node: NodeView) -> NodeTraits:
         """Return the traits of a node."""
         domain, name, _ = node.operator
+        if domain == CONTRIB_DOMAIN and name in CONTRIB_RANKS:
+            ranks = {index: self.values.rank(node.inputs[index]) for index in range(len(node.inputs))}
+            return NodeTraits(wrong_rank=wrong) if (wrong := find_wrong_rank(name, ranks)) else NO_TRAITS
         if name not in DESCRIBED or domain != DEFAULT_DOMAIN or not node.inputs:
             return NO_TRAITS
         if name in FUSED and (fusion := self._find_float8_fusion(node)):

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onnxgate.core.process_pool import FailedCallError
-from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type, wrap_opset
 from onnxgate.model.local_functions import explain_unfollowed_calls
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.omitted_data import find_omitted_list, list_companion_tensors, shorten_companions
@@ -43,6 +43,8 @@ _MAX_ATTRIBUTE_BYTES = 4096
 """Maximum size in bytes of an attribute whose value is used to decide whether a release supports the node."""
 _OPSET_ZERO = -1
 """Version that stands for opset 0, which defines no operators, whereas 0 stands for an absent import."""
+_TENSOR = 4
+"""Type of an attribute that is a tensor."""
 _MAX_ROUNDS = 16
 """Maximum number of rounds of type inference for one graph.
 
@@ -90,7 +92,7 @@ def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> T
     for holder in (model.proto, *model.proto.functions):
         for imported in holder.opset_import:
             domain = canonical_domain(imported.domain)
-            opsets[domain] = max(imported.version, opsets.get(domain, 0))
+            opsets[domain] = max(wrap_opset(imported.version), opsets.get(domain, 0))
     nodes = _infer_nodes(model, inferred)
     type_of = nodes[-1].type_of if nodes else get_unknown_type
     interface = (*_describe_interface((inferred or model.proto).graph, nodes, type_of), *_list_unusual_tensors(model))
@@ -170,7 +172,7 @@ def _infer_graph_nodes(
     for key in functions:
         overloads.setdefault(key[:2], []).append(key)
     inference = _NodeTypeInference(
-        imports={canonical_domain(imported.domain): imported.version for imported in model.proto.opset_import},
+        imports={canonical_domain(it.domain): wrap_opset(it.version) for it in model.proto.opset_import},
         functions=functions,
         overloads=overloads,
         within=within,
@@ -488,7 +490,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
 
 def _spell_constant(node: NodeView) -> tuple[str | None, ...]:
     """Return the type of the tensor in a Constant node, which applies even if another type is declared; () if none."""
-    if node.operator[1] != "Constant" or len(node.attributes) != 1 or not node.attributes[0].HasField("t"):
+    if node.operator[1] != "Constant" or len(node.attributes) != 1 or node.attributes[0].type != _TENSOR:
         return ()
     return (_TENSOR_TYPE_NAMES.get(node.attributes[0].t.data_type, ""),)
 

@@ -305,3 +305,11 @@ def test_contrib_operators_of_float16_run_as_their_bodies(name: str) -> None:
 
     assert release is not None
     assert find_implementation(operation, release) == Implemented("function")
+
+
+@pytest.mark.parametrize(("version", "expected"), [(2**32 + 17, "loads"), (2**32 + 99, "refused"), (2**62, "refused")])
+def test_opsets_of_more_than_32_bits(version: int, expected: str) -> None:
+    """Releases read the low 32 bits of a version."""
+    model = f'<ir_version: 8, opset_import: ["" : {version}]> g (float[2] x) => (float[2] y) {{ y = Relu (x) }}'
+
+    assert expected == prediction(model, "1.31.1").verdict

@@ -16,8 +16,18 @@ def is_not_permutation(values: AttributeValues) -> bool:
 def has_other_directions(values: AttributeValues) -> bool:
     """Return whether a direction of a Scan is neither 0 nor 1."""
     names = ("directions", "scan_input_directions", "scan_output_directions")
-    lists = [listed for name in names if isinstance(listed := values.get(name), tuple)]
-    return any(direction not in (0, 1) for listed in lists for direction in listed)
+    return any(direction % 2**32 not in (0, 1) for name in names for direction in integers_of(values, name))
+
+
+def directs_other_inputs(values: AttributeValues) -> bool:
+    """Return whether a Scan has not a direction for each input that it scans."""
+    counts = count_elements(values, "scan_input_directions")
+    return bool(counts) and counts != [number_of(values, "num_scan_inputs", counts[0])]
+
+
+def has_wrong_ngram_indexes(values: AttributeValues) -> bool:
+    """Return whether there are no indexes of n-grams, or negative ones."""
+    return values.get("ngram_indexes") == () or has_negative(values, "ngram_indexes")
 
 
 def excludes_outside_wrongly(values: AttributeValues) -> bool:
@@ -36,12 +46,22 @@ def count_elements(values: AttributeValues, *names: str) -> list[int]:
 def pads_too_much(values: AttributeValues) -> bool:
     """Return whether a padding is as large as the window."""
     kernel, pads = integers_of(values, "kernel_shape"), integers_of(values, "pads")
-    return len(pads) == 2 * len(kernel) and any(pad >= size for pad, size in zip(pads, kernel + kernel, strict=True))
+    return any(pad >= size for pad, size in zip(pads, kernel + kernel, strict=False))
 
 
 def has_nonpositive(values: AttributeValues, name: str) -> bool:
     """Return whether a list of integers has an element below 1."""
     return min(integers_of(values, name), default=1) <= 0
+
+
+def has_negative(values: AttributeValues, name: str) -> bool:
+    """Return whether a list of integers has a negative element."""
+    return min(integers_of(values, name), default=0) < 0
+
+
+def lacks(values: AttributeValues, name: str) -> bool:
+    """Return whether an attribute is absent."""
+    return name not in values
 
 
 def has_other_axes(values: AttributeValues) -> bool:
@@ -53,7 +73,7 @@ def has_other_axes(values: AttributeValues) -> bool:
 def slices_other_axes(values: AttributeValues) -> bool:
     """Return whether the lists of a Slice have different lengths."""
     starts, ends, axes = (count_elements(values, name) for name in ("starts", "ends", "axes"))
-    return bool(starts and ends) and (starts != ends or (axes not in ([], [0]) and axes != starts))
+    return bool(starts and ends) and (starts != ends or (axes not in ([], starts)))
 
 
 def differs_in_length(name: str) -> Callable[[AttributeValues], bool]:
@@ -91,7 +111,7 @@ def divides_ngrams_wrongly(values: AttributeValues) -> bool:
 def weighs_other_ngrams(values: AttributeValues) -> bool:
     """Return whether there are weights, but not one for each n-gram."""
     weights, indexes = count_elements(values, "weights"), count_elements(values, "ngram_indexes")
-    return bool(weights and indexes and weights[0]) and weights != indexes
+    return bool(weights and indexes) and weights != indexes
 
 
 def maps_other_keys(values: AttributeValues) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -69,9 +68,10 @@ def require(
 
 
 _FLOAT16 = 10
+_MAX_FLOAT = 3.4028234663852886e38
 _FLOAT8_ELEMENTS = (17, 18, 19, 20, 24)
 _RECURRENT = ("GRU", "LSTM", "RNN")
-_POOLS = ("AveragePool", "LpPool", "MaxPool")
+POOLS = ("AveragePool", "LpPool", "MaxPool")
 _PADDED = ("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv")
 _CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "QLinearConv")
 _RESIZE_COORDINATES = (
@@ -106,7 +106,10 @@ ATTRIBUTE_RESTRICTIONS = (
         attribute="linear_before_reset",
     ),
     ReleaseRestriction(
-        ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"),
+        (
+            *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"),
+            "QEmbedLayerNormalization",
+        ),
         lambda values: not number_of(values, "epsilon", 0) >= 0,  # also if NaN
         "`epsilon` must not be negative",
         attribute="epsilon",
@@ -123,7 +126,7 @@ ATTRIBUTE_RESTRICTIONS = (
     require(_RECURRENT, "direction", ("forward", "reverse", "bidirectional")),
     ReleaseRestriction(
         ("GRU", "LSTM"),
-        lambda values: number_of(values, "clip", 1) <= 0,
+        lambda values: not number_of(values, "clip", 1) > 0,  # also if NaN
         "`clip` must be positive",
         attribute="clip",
     ),
@@ -139,7 +142,7 @@ ATTRIBUTE_RESTRICTIONS = (
     require(_PADDED, "auto_pad", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")),
     *(
         ReleaseRestriction(
-            _POOLS,
+            POOLS,
             conditions.differs_in_length(name),
             f"`{name}` must have as many values as `kernel_shape`",
             attribute=name,
@@ -147,26 +150,93 @@ ATTRIBUTE_RESTRICTIONS = (
         for name in ("strides", "dilations")
     ),
     ReleaseRestriction(
-        _POOLS,
+        POOLS,
         conditions.pads_other_axes,
         "`pads` must have two values for each value of `kernel_shape`",
         first="1.29.0",
         attribute="pads",
     ),
     ReleaseRestriction(
-        _POOLS,
+        POOLS,
         conditions.pads_too_much,
         "`pads` must be smaller than `kernel_shape`",
         attribute="pads",
     ),
+    *(
+        ReleaseRestriction(("MaxUnpool",), is_met, problem, first, attribute=attribute)
+        for attribute, is_met, problem, first in (
+            (
+                "strides",
+                conditions.differs_in_length("strides"),
+                "`strides` must have as many values as `kernel_shape`",
+                "",
+            ),
+            (
+                "pads",
+                conditions.pads_other_axes,
+                "`pads` must have two values for each value of `kernel_shape`",
+                "1.27.0",
+            ),
+            ("pads", conditions.pads_too_much, "`pads` must be smaller than `kernel_shape`", ""),
+            (
+                "kernel_shape",
+                partial(conditions.has_nonpositive, name="kernel_shape"),
+                "`kernel_shape` must be positive",
+                "",
+            ),
+        )
+    ),
     ReleaseRestriction(
-        _POOLS,
+        ("Split",),
+        partial(conditions.has_negative, name="split"),
+        "`split` must not be negative",
+        attribute="split",
+        until=12,
+    ),
+    *(
+        ReleaseRestriction((operator,), partial(conditions.lacks, name=name), f"`{name}` is required", attribute=name)
+        for operator, name in (("ImageScaler", "bias"),)
+    ),
+    ReleaseRestriction(
+        ("Reshape",),
+        partial(conditions.lacks, name="shape"),
+        "`shape` is required",
+        attribute="shape",
+        until=4,
+    ),
+    ReleaseRestriction(
+        ("TopK",), lambda values: number_of(values, "k", 1) <= 0, "`k` must be positive", attribute="k", until=9
+    ),
+    require(("QuantizeLinear",), "precision", (0, 1, 10), first="1.32.0", since=23),
+    require(("Resize",), "keep_aspect_ratio_policy", ("stretch", "not_larger", "not_smaller"), since=18),
+    ReleaseRestriction(
+        ("RoiAlign",),
+        lambda values: number_of(values, "sampling_ratio", 0) < 0,
+        "`sampling_ratio` must not be negative",
+        attribute="sampling_ratio",
+    ),
+    ReleaseRestriction(
+        ("Scan",),
+        lambda values: number_of(values, "num_scan_inputs", 1) <= 0,
+        "`num_scan_inputs` must be positive",
+        first="1.30.0",
+        attribute="num_scan_inputs",
+    ),
+    ReleaseRestriction(
+        ("Scan",),
+        conditions.directs_other_inputs,
+        "`scan_input_directions` must have a value for each of `num_scan_inputs`",
+        attribute="scan_input_directions",
+        since=9,
+    ),
+    ReleaseRestriction(
+        POOLS,
         lambda values: min(integers_of(values, "kernel_shape"), default=1) <= 0,
         "`kernel_shape` must be positive",
         attribute="kernel_shape",
     ),
     ReleaseRestriction(
-        (*_POOLS, "MaxUnpool"),
+        (*POOLS, "MaxUnpool"),
         lambda values: min(integers_of(values, "strides"), default=1) <= 0,
         "`strides` must be positive",
         first="1.26.0",
@@ -180,7 +250,7 @@ ATTRIBUTE_RESTRICTIONS = (
             first="1.26.0",
             attribute=name,
         )
-        for operators, name in ((_CONVOLUTIONS, "strides"), ((*_CONVOLUTIONS, *_POOLS), "dilations"))
+        for operators, name in ((_CONVOLUTIONS, "strides"), ((*_CONVOLUTIONS, *POOLS), "dilations"))
     ),
     require(("MaxPool",), "storage_order", (0, 1), first="1.29.0", since=8),
     require(("LpNormalization",), "p", (1, 2)),
@@ -255,7 +325,7 @@ ATTRIBUTE_RESTRICTIONS = (
     *(require(("CumProd",), name, (0, 1)) for name in ("exclusive", "reverse")),
     ReleaseRestriction(
         ("Clip",),
-        lambda values: not number_of(values, "min", -math.inf) <= number_of(values, "max", math.inf),  # also if NaN
+        lambda values: not number_of(values, "min", -_MAX_FLOAT) <= number_of(values, "max", _MAX_FLOAT),  # also if NaN
         "`min` must not exceed `max`",
         attribute="min",
         since=6,
@@ -299,8 +369,10 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("RotaryEmbedding",),
-        lambda values: number_of(values, "rotary_embedding_dim", 0) < 0 or number_of(values, "num_heads", 0) < 0,
-        "`rotary_embedding_dim` and `num_heads` must not be negative",
+        lambda values: any(
+            not 0 <= number_of(values, name, 0) < _INT32_END for name in ("rotary_embedding_dim", "num_heads")
+        ),
+        "`rotary_embedding_dim` and `num_heads` must be less than 2^31 and not negative",
         first="1.26.0",
         attribute="rotary_embedding_dim",
     ),
@@ -336,6 +408,12 @@ ATTRIBUTE_RESTRICTIONS = (
         conditions.divides_ngrams_wrongly,
         "`ngram_counts` must divide the pool into complete n-grams",
         attribute="ngram_counts",
+    ),
+    ReleaseRestriction(
+        ("TfIdfVectorizer",),
+        conditions.has_wrong_ngram_indexes,
+        "`ngram_indexes` must have values, none of which is negative",
+        attribute="ngram_indexes",
     ),
     ReleaseRestriction(
         ("TfIdfVectorizer",),
@@ -397,7 +475,7 @@ ATTRIBUTE_RESTRICTIONS = (
 Source: one-node models with each string and number attribute of each operator changed, removed or out of range, loaded
 on 24 releases from 1.16.0 to 1.32.0. Releases that are not named behave as their neighbors do.
 """
-SHORT_PADS = ReleaseRestriction(_POOLS, conditions.pads_too_few, "", last="1.28.0", attribute="pads")
+SHORT_PADS = ReleaseRestriction(POOLS, conditions.pads_too_few, "", last="1.28.0", attribute="pads")
 """Pools for which a release reads memory after the end of a list, so that the result depends on its content.
 
 Source: pools with 1 to 6 pads for 2 axes, loaded on 16 releases from 1.16.0 to 1.32.0.

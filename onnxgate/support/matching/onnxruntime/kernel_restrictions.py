@@ -16,6 +16,7 @@ from onnxgate.support.matching.onnxruntime.attribute_restrictions import (
     SHORT_PADS,
     ReleaseRestriction,
 )
+from onnxgate.support.matching.onnxruntime.contrib_restrictions import CONTRIB_RESTRICTIONS, FIRST_WITH_RANKS
 from onnxgate.support.matching.onnxruntime.model_restrictions import MODEL_RESTRICTIONS
 from onnxgate.support.matching.operations import NO_TRAITS, Operation, SupportGap
 
@@ -112,14 +113,15 @@ Source: models with inputs of rank 2 to 6 and of unknown rank in opset 16, loade
 _FLOAT8_PRODUCTS = 21
 """First opset in which the schema of QLinearMatMul allows float8."""
 
-_ALL_RESTRICTIONS = (*ATTRIBUTE_RESTRICTIONS, *MODEL_RESTRICTIONS)
+_ALL_RESTRICTIONS = (*ATTRIBUTE_RESTRICTIONS, *CONTRIB_RESTRICTIONS, *MODEL_RESTRICTIONS)
 _BY_ATTRIBUTES = (
     *_ALL_RESTRICTIONS,
     *(it for _, it in RESULT_TYPE_RESTRICTIONS),
     SHORT_PADS,
     *LOCALE_RESTRICTIONS,
 )
-_BY_INPUTS = (*_SCALED, "GroupQueryAttention")
+_BY_ARGUMENTS = ("BatchNormalization", "DecoderMaskedMultiHeadAttention", "MultiHeadAttention", "Scan", "Split")
+_BY_INPUTS = (*_SCALED, *_BY_ARGUMENTS, "EmbedLayerNormalization", "GroupQueryAttention")
 _RESTRICTED_OPERATORS = frozenset((*(name for it in _BY_ATTRIBUTES for name in it.operators), *_BY_INPUTS))
 """Names of operators that releases with a kernel reject with certain attributes or types, whatever their traits are."""
 UNEVENLY_RESTRICTED_OPERATORS = frozenset(
@@ -153,6 +155,10 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
     if operation.label == _GROUPED and _has_key_only(operation) and is_release_within(release, "1.25.0", ""):
         problem = f"`{name}` has the input `past_key`, but not `past_value`"
         return SupportGap("attribute-unsupported", problem, "requires both", about="past_value")
+    if operation.traits.wrong_rank and is_release_within(release, FIRST_WITH_RANKS.get(operation.name, ""), ""):
+        return SupportGap("attribute-unsupported", f"`{name}`: {operation.traits.wrong_rank}", about="rank")
+    if problem := _check_arguments(operation, since, values, release):
+        return SupportGap("attribute-unsupported", f"`{name}`: {problem}", about="arguments")
     if SHORT_PADS.concerns(operation, since, release, values):
         return f"`{operation.label}` reads values beyond the end of `pads`, which must have two for each axis"
     if operation.traits.constant_fault and not _computes(operation, release):
@@ -163,6 +169,37 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
         locale = values.get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only if the locale `{locale}` is installed"
     return _find_shape_restriction(operation, since, values, release)
+
+
+def _check_arguments(operation: Operation, since: int, values: AttributeValues, release: str) -> str:
+    """Return why a release rejects attributes next to the inputs and outputs of an operation; "" if it accepts them.
+
+    Source: one-node models with each value of these attributes, loaded on 13 releases from 1.16.3 to 1.32.0.
+    """
+    inputs, outputs = operation.inputs, operation.outputs
+    match operation.label:
+        case "Split":
+            has_both = values.get("num_outputs", -1) not in (-1, None) and inputs[1:2] not in ((), (None,))
+            return "`num_outputs` is not supported with the input `split`" if has_both else ""
+        case "Scan":
+            directions = values.get("scan_output_directions")
+            count = len(outputs) + number_of(values, "num_scan_inputs", -len(outputs)) - len(inputs)
+            is_wrong = since > 8 and isinstance(directions, tuple) and 0 <= count != len(directions)
+            return "`scan_output_directions` must have a value for each scanned output" if is_wrong else ""
+        case "BatchNormalization":
+            is_wrong = values.get("spatial", 1) not in (1, None) and any(outputs[1:])
+            return "`spatial` = 0 is not supported with several outputs" if is_wrong else ""
+        case "com.microsoft.EmbedLayerNormalization":
+            has_index = number_of(values, "mask_index_type", 1) > 0
+            is_wrong = has_index and len(outputs) < 2 and is_release_within(release, "1.28.0", "")
+            return "two outputs are required" if is_wrong else ""
+        case "com.microsoft.MultiHeadAttention" | "com.microsoft.DecoderMaskedMultiHeadAttention":
+            if operation.name.startswith("Decoder") and not is_release_within(release, "1.22.0", ""):
+                return ""
+            return (
+                "the type of output 4 is unknown, and does not follow from other types" if outputs[3:] == ("",) else ""
+            )
+    return ""
 
 
 def _reads(operation: Operation, attribute: str) -> bool:

@@ -63,7 +63,8 @@ def _has_broken_trees(values: AttributeValues, role: str) -> bool:
     branches = [index for index, mode in enumerate(modes[: len(trees)]) if mode != "LEAF"]
     needed = {(trees[index], ids[index]) for ids in (true_nodes, false_nodes) for index in branches}
     needed.update(zip(leaf_trees, leaf_nodes, strict=False))
-    return len(known) < len(trees) or not needed <= known
+    is_own = any(ids[index] == nodes[index] for ids in (true_nodes, false_nodes) for index in branches)
+    return len(known) < len(trees) or not needed <= known or is_own
 
 
 def _has_other_modes(values: AttributeValues) -> bool:
@@ -107,6 +108,55 @@ def _labels_other_classes(values: AttributeValues) -> bool:
     if _UNKNOWN in (classes, labels) or not classes:
         return False
     return labels not in (0, 2) if classes == 1 else labels < classes
+
+
+def _lists_none(values: AttributeValues, *names: str) -> bool:
+    """Return whether all lists are absent or empty."""
+    return not any(_count(values, name) for name in names)
+
+
+def _multiplies_other_classes(values: AttributeValues) -> bool:
+    """Return whether a LinearClassifier of several classes has not as many coefficients for each of them."""
+    classes, coefficients = _count(values, "intercepts"), _count(values, "coefficients")
+    return classes > 1 and coefficients > 0 and coefficients % classes != 0
+
+
+def _separates_other_classes(values: AttributeValues) -> bool:
+    """Return whether an SVMClassifier with vectors has not a number of them for each label."""
+    vectors = _count(values, "vectors_per_class")
+    labels = _count(values, "classlabels_strings") or _count(values, "classlabels_ints")
+    return sum(integers_of(values, "vectors_per_class")) > 0 and labels >= 0 and vectors != labels
+
+
+def _has_classes_out_of_range(values: AttributeValues) -> bool:
+    """Return whether a leaf of a TreeEnsembleClassifier belongs to a class without a label."""
+    labels = _count(values, "classlabels_strings") or _count(values, "classlabels_int64s")
+    return labels > 0 and max(integers_of(values, "class_ids"), default=0) >= labels
+
+
+def _lacks_vectors(values: AttributeValues) -> bool:
+    """Return whether the vectors or coefficients of an SVMClassifier do not fit the number of vectors."""
+    listed = integers_of(values, "vectors_per_class")
+    vectors, coefficients = _count(values, "support_vectors"), _count(values, "coefficients")
+    count = sum(listed)
+    if count <= 0 or min(listed) < 0 or _UNKNOWN in (vectors, coefficients):
+        return False
+    return vectors % count != 0 or coefficients < count * (len(listed) - 1)
+
+
+def _has_nodes_out_of_range(values: AttributeValues) -> bool:
+    """Return whether a TreeEnsemble refers to a node or leaf that does not exist."""
+    nodes, leafs = _count(values, "nodes_featureids"), _count(values, "leaf_targetids")
+    for ids, flags in (("nodes_truenodeids", "nodes_trueleafs"), ("nodes_falsenodeids", "nodes_falseleafs")):
+        pairs = zip(integers_of(values, ids), integers_of(values, flags), strict=False)
+        if any(index >= (leafs if is_leaf else nodes) for index, is_leaf in pairs):
+            return True
+    return any(index >= nodes for index in integers_of(values, "tree_roots"))
+
+
+def _has_leafs_out_of_range(values: AttributeValues) -> bool:
+    targets = number_of(values, "n_targets", 0)
+    return any(not 0 <= target < targets for target in integers_of(values, "leaf_targetids"))
 
 
 def _differ_anywhere(values: AttributeValues) -> bool:
@@ -277,6 +327,113 @@ MODEL_RESTRICTIONS = (
         "targets",
         "1.26.0",
     ),
+    require(("CastMap",), "map_form", ("DENSE", "SPARSE"), domain=ML_DOMAIN),
+    *(
+        _restrict(operator, lambda values, names=names: _lists_none(values, *names), f"{text} is required", names[0])  # type: ignore[misc]
+        for operator, names, text in (
+            ("FeatureVectorizer", ("inputdimensions",), "`inputdimensions`"),
+            ("OneHotEncoder", ("cats_int64s", "cats_strings"), "a category"),
+            ("SVMClassifier", ("classlabels_ints", "classlabels_strings"), "a class label"),
+            ("SVMClassifier", ("coefficients",), "`coefficients`"),
+            ("TreeEnsembleClassifier", ("classlabels_int64s", "classlabels_strings"), "a class label"),
+        )
+    ),
+    _restrict(
+        "DictVectorizer",
+        lambda values: not {"int64_vocabulary", "string_vocabulary"} & values.keys(),
+        "a vocabulary is required",
+        "int64_vocabulary",
+    ),
+    _restrict(
+        "SVMClassifier",
+        lambda values: len({_count(values, "prob_a"), _count(values, "prob_b")} - {_UNKNOWN}) > 1,
+        "`prob_a` and `prob_b` must have the same length",
+        "prob_a",
+    ),
+    _restrict(
+        "SVMClassifier",
+        lambda values: values.get("classlabels_strings") == (),
+        "`classlabels_strings` must have values",
+        "classlabels_strings",
+    ),
+    _restrict(
+        "TreeEnsembleClassifier",
+        _has_classes_out_of_range,
+        "`class_ids` must be less than the number of class labels",
+        "class_ids",
+        "1.26.0",
+    ),
+    _restrict(
+        "SVMClassifier",
+        _separates_other_classes,
+        "`vectors_per_class` must have a value for each class label",
+        "vectors_per_class",
+        "1.26.0",
+    ),
+    _restrict(
+        "SVMClassifier",
+        _lacks_vectors,
+        "`coefficients` and `support_vectors` must have values for each vector of `vectors_per_class`",
+        "support_vectors",
+        "1.26.0",
+    ),
+    _restrict(
+        "LinearClassifier",
+        lambda values: _count(values, "coefficients") == 0,
+        "`coefficients` is required",
+        "coefficients",
+        "1.26.0",
+    ),
+    _restrict(
+        "LinearClassifier",
+        _multiplies_other_classes,
+        "the number of `coefficients` must be a multiple of that of `intercepts`",
+        "coefficients",
+        "1.28.0",
+    ),
+    *(
+        _restrict(
+            operator,
+            lambda values, role=role: (  # type: ignore[misc]
+                _count(values, f"{role}_weights") == 0
+                and f"{role}_weights_as_tensor" not in values
+                and _count(values, f"{role}_ids") > 0
+            ),
+            f"the lists `{role}_*` must have the same length",
+            f"{role}_weights",
+            "1.27.0",
+        )
+        for operator, role in (("TreeEnsembleRegressor", "target"), ("TreeEnsembleClassifier", "class"))
+    ),
+    _restrict(
+        "TreeEnsembleRegressor",
+        lambda values: (
+            "base_values_as_tensor" not in values
+            and _count(values, "base_values") not in (0, _UNKNOWN, number_of(values, "n_targets", 0))
+        ),
+        "`base_values` must have a value for each target",
+        "base_values",
+        "1.27.0",
+    ),
+    _restrict(
+        "TreeEnsemble",
+        lambda values: number_of(values, "n_targets", 0) <= 0,
+        "`n_targets` must be positive",
+        "n_targets",
+        "1.28.0",
+    ),
+    _restrict(
+        "TreeEnsemble",
+        _has_leafs_out_of_range,
+        "`leaf_targetids` must be less than `n_targets` and not negative",
+        "leaf_targetids",
+        "1.28.0",
+    ),
+    *(
+        _restrict("TreeEnsemble", partial(_has_negatives, name=name), f"`{name}` must not be negative", name)
+        for name in ("nodes_truenodeids", "nodes_falsenodeids", "tree_roots")
+    ),
+    _restrict("TreeEnsemble", _has_nodes_out_of_range, "each node and leaf must exist", "tree_roots", "1.30.0"),
     _restrict(
         "ZipMap",
         lambda values: (_count(values, "classlabels_int64s") != 0) == (_count(values, "classlabels_strings") != 0),
@@ -287,6 +444,7 @@ MODEL_RESTRICTIONS = (
 """Attribute values that kernels of classical models reject.
 
 Source: 158 models of these operators with lists that are too short, too long, absent or wrong, loaded on 31 releases
-from 1.16.0 to 1.32.0; 60 of Scaler, LinearClassifier and SVMRegressor, loaded on 9 to 13 releases. 1.21.0 to 1.24.4
+from 1.16.0 to 1.32.0; 60 of Scaler, LinearClassifier and SVMRegressor, loaded on 9 to 13 releases; models with 5 to 8
+values of each attribute of these operators, loaded on 13 releases from 1.16.3 to 1.32.0. 1.21.0 to 1.24.4
 crash on some of those of TreeEnsembleClassifier, and load others.
 """

@@ -38,9 +38,12 @@ def attributes(operator: str, values: str) -> str:
         "RNN": ("float[1, 1, 1] x, float[1, 1, 1] w, float[1, 1, 1] r", "x, w, r"),
         "GridSample": ("float[1, 1, 4, 4] x, float[1, 2, 2, 2] g", "x, g"),
         "Pad": ("float[3] x, int64[2] p", "x, p"),
+        "QuantizeLinear": ("float x, float s", "x, s"),
         "Resize": ("float[1, 1, 4, 4] x, float[0] r, float[4] s", "x, r, s"),
+        "RoiAlign": ("float[1, 1, 4, 4] x, float[1, 4] r, int64[1] i", "x, r, i"),
     }.get(operator, ("float[1, 1, 4, 4] x", "x"))
-    return f"({inputs}) => (float y) {{ y = {operator} <{values}> ({arguments}) }}"
+    returned = "uint8 y" if operator == "QuantizeLinear" else "float y"
+    return f"({inputs}) => ({returned}) {{ y = {operator} <{values}> ({arguments}) }}"
 
 
 @pytest.mark.parametrize(
@@ -84,6 +87,17 @@ def attributes(operator: str, values: str) -> str:
         (14, "GRU", 'hidden_size = 1, activations = ["relu"]', "1.31.1", "refused"),
         (14, "GRU", "hidden_size = 1, layout = 2", "1.31.1", "refused"),
         (14, "GRU", "hidden_size = 1, clip = 0.0", "1.31.1", "refused"),
+        (14, "GRU", "hidden_size = 1, clip = nan", "1.31.1", "refused"),
+        (13, "MaxPool", "kernel_shape = [2, 2], pads = [0, 0, 2, 0, 0]", "1.16.3", "refused"),
+        (2, "Split", "split = [-1]", "1.16.3", "refused"),
+        (2, "Split", "split = [1]", "1.16.3", "loads"),
+        (4, "Reshape", "consumed_inputs = [0]", "1.31.1", "refused"),
+        (4, "Reshape", "shape = [16]", "1.31.1", "loads"),
+        (18, "Resize", 'keep_aspect_ratio_policy = "WRONG"', "1.16.3", "refused"),
+        (18, "Resize", 'keep_aspect_ratio_policy = "not_larger"', "1.16.3", "loads"),
+        (16, "RoiAlign", "sampling_ratio = -1", "1.31.1", "refused"),
+        (25, "QuantizeLinear", "precision = 5", "1.31.1", "loads"),
+        (25, "QuantizeLinear", "precision = 5", "1.32.0", "refused"),
     ],
 )
 def test_kernels_reject_attribute_values(opset: int, operator: str, values: str, release: str, expected: str) -> None:
@@ -842,3 +856,45 @@ def test_cast_to_the_same_type(to: int, result: str, expected: str) -> None:
     body = f'a = Relu (x) b = Cast <to = {to}, round_mode = "linear"> (a) y = Neg (b)'
 
     assert expected == verdict(24, f"(float[N] x) => ({result}[N] y) {{ {body} }}", "1.31.1")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "call", "expected"),
+    [
+        ("float[1, 1, 4, 4] x, float[1, 2, 2, 2] g", 'GridSample <mode = "linear"> (x, g)', ["refused"] * 2),
+        ("float[1, 1, 4, 4] x, float[1, 2, 2, 2] g", "GridSample (x, g)", ["loads"] * 2),
+        ("float[1, 4, 4] x, float[1, 2, 2, 2] g", "GridSample (x, g)", ["refused"] * 2),
+        ("float[] x, float[1, 2, 2, 2] g", "GridSample (x, g)", ["loads"] * 2),
+        ("float[2, 2] x, float[2, 2] g", 'FusedGemm <activation = "Relu"> (x, g)', ["loads"] * 2),
+        ("float[2, 2] x, float[2, 2] g", 'FusedGemm <activation = "Gelu"> (x, g)', ["refused"] * 2),
+        ("float x, float[4] g", "SkipLayerNormalization (x, x, g)", ["loads", "refused"]),
+        ("float[1, 1, 4] x, float[4] g", "SkipLayerNormalization (x, x, g)", ["loads"] * 2),
+        ("float[1, 1, 4] x, float[4] g", "MultiHeadAttention <num_heads = 0> (x)", ["refused"] * 2),
+        ("float[1, 1, 4] x, float[4] g", "MultiHeadAttention <num_heads = 2> (x)", ["loads"] * 2),
+    ],
+)
+def test_operators_of_com_microsoft(inputs: str, call: str, expected: list[str]) -> None:
+    """Shape inference and kernels of these operators reject ranks and attributes, which `onnx.checker` accepts."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    model = f"{head} g ({inputs}) => (float[] y) {{ y = com.microsoft.{call} }}"
+
+    assert expected == [prediction(model, release).verdict for release in ("1.16.3", "1.28.0")]
+
+
+@pytest.mark.parametrize(
+    ("options", "outputs", "expected"),
+    [
+        ("scan_output_directions = [1]", "f, y", "loads"),
+        ("scan_output_directions = [0, 0]", "f, y", "refused"),
+        ("scan_input_directions = [1]", "f, y", "loads"),
+        ("scan_input_directions = [4294967296]", "f, y", "loads"),
+        ("scan_input_directions = [0, 0]", "f, y", "refused"),
+        ("scan_input_directions = [2]", "f, y", "refused"),
+    ],
+)
+def test_directions_of_scan(options: str, outputs: str, expected: str) -> None:
+    """Each scanned input and output has a direction, of which releases read 32 bits."""
+    body = "body = b (float[2] a, float[2] i) => (float[2] c, float[2] d) { c = Add (a, i) d = Identity (c) }"
+    scan = f"{outputs} = Scan <num_scan_inputs = 1, {options}, {body}> (s, x)"
+
+    assert expected == verdict(16, f"(float[2] s, float[5, 2] x) => (float[2] f, float[5, 2] y) {{ {scan} }}", "1.31.1")
