@@ -42,15 +42,6 @@ _CAST_TEXT = r"output arg \(InsertedPrecisionFreeCast_\w*Attention_\w*QKAttnCast
 _SHAPES = "the function body depends on shapes, which predictions do not use"
 EXPLANATIONS = (
     Explanation(
-        "models of onnx 1.18.0 pass one-element vectors to Range instead of scalars (fixed in onnx 1.19); "
-        "`onnx.checker` accepts them, and so does the runtime until it has folded constants",
-        "loads but refused",
-        r"1\.18\.0/node/test_rms_normalization_(default_axis|[234]d_axis\w+)_expanded",
-        r"Input to 'Range' op should be scalars",
-        r"1\.(2[3-9]|3\d)\.\d+",
-        optimization=("all",),
-    ),
-    Explanation(
         "an invalid model of onnx 1.3.0; `onnx.checker` refuses it too, so the file stage reports it",
         "loads but refused",
         r"1\.3\.0/node/test_convtranspose_output_shape",

@@ -103,6 +103,7 @@ DataProblem = (
     | DataSpelling
     | Literal[
         "parsed",  # shape inference needs the data
+        "parsed-depth",  # shape inference of OneHot needs the data, which older releases do not read
         "unfound",  # a tensor in a subgraph has two locations, and the first does not exist
     ]
 )

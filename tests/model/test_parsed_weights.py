@@ -26,7 +26,7 @@ def find_parsed(
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="w.bin")
     (folder / "w.bin").write_bytes(np.ones(dims, helper.tensor_dtype_to_np_dtype(element)).tobytes())
-    return list_parsed_weights(ModelView(model), folder / "m.onnx")
+    return frozenset(list_parsed_weights(ModelView(model), folder / "m.onnx"))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,8 @@ def test_shape_in_external_data(tmp_path: Path, body: str, expected: bool) -> No
         ("g (float[2, 2] x) => (float[a, b] y) { y = CenterCropPad (x, w) }", 18, INT64, [2]),
         ("g (float[1, 1, 1] x) => (float[a, b, c, d] y) { y = Col2Im (x, w, w) }", 18, INT64, [2]),
         ("g (float[1, 1] x) => (float[a, b] y) { y = Upsample (x, w) }", 9, FLOAT, [2]),
+        ("g (int64[2] x, float[2] v) => (float[a, b] y) { y = OneHot (x, w, v) }", 11, INT64, []),
+        ("g (int64[2] x, float[2] v) => (float[a, b] y) { y = OneHot (x, w, v) }", 11, FLOAT, []),
         ("g (float[1, 1] x) => (float[a, b] y) { y = Resize (x, , w) }", 13, FLOAT, [2]),
         ("g (float[1] x) => (float[a] y, float[1] z) { y = Range (w, w, w) z = Relu (x) }", 13, FLOAT, []),
         ("g (float[1] x) => (float[a] y, float[1] z) { y = HannWindow (w) z = Relu (x) }", 17, INT64, []),

@@ -456,6 +456,21 @@ def test_external_data_that_shape_inference_needs(tmp_path: Path) -> None:
     assert [] == [it for it in unclear if it.runtime != "onnxruntime 1.14.1"]
 
 
+def test_external_depth(tmp_path: Path) -> None:
+    """Releases since 1.21 read the depth of OneHot in shape inference."""
+    model = parse("g (int64[2] x, float[2] v) => (float[a, b] y) { y = OneHot (x, w, v) }")
+    tensor = model.graph.initializer.add(name="w", data_type=7, dims=[1], data_location=1)
+    tensor.external_data.add(key="location", value="w.bin")
+    (tmp_path / "w.bin").write_bytes((4).to_bytes(8, "little"))
+    write(tmp_path / "m.onnx", model)
+    found = gather(tmp_path, planned("1.20.1"), planned("1.21.0"))
+    refused = select_subjects(found, ExternalDataOnRuntime)
+
+    assert [("parsed-depth", "onnxruntime 1.21.0", "", "1.20.1")] == [
+        (it.problem, it.runtime, it.works_since, it.works_until) for it in refused
+    ]
+
+
 def test_two_locations_of_a_weight_named_as_an_outer_one(tmp_path: Path) -> None:
     """The missing first file of a branch's tensor does not depend on the names in the main graph."""
     text = """g (float[2] x, bool c) => (float[2] y) {

@@ -27,6 +27,7 @@ _PHRASES = {
     "zero-length": "a length is 0",
     "longer-file": "no length, but the file does not end with the tensor",
     "parsed": "shape inference needs the data",
+    "parsed-depth": "shape inference needs the depth of a OneHot",
     "unfound": "a tensor has two locations, and the first file is missing",
 }
 COPY_FIX = "copy the model and its data instead of linking them"
@@ -48,7 +49,7 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     without a length in a file that is longer; tract refuses spaces and lengths 0.
 
     ONNX Runtime reads external data after shape inference, so shapes and axes that operators such as Reshape take must
-    be in the model.
+    be in the model, and so must the depth of OneHot since version 1.21.
 
     ## What to do
     - Run `onnxgate fix MODEL` to move the data into the model, or
@@ -75,7 +76,7 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
 
 
 def _describe_refusal(problem: DataProblem) -> str:
-    if problem == "parsed":
+    if problem in ("parsed", "parsed-depth"):
         return "does not read it for shape inference"
     return "does not accept this spelling" if is_spelling(problem) else "does not read data from this location"
 
@@ -86,6 +87,6 @@ def _suggest(subject: ExternalDataOnRuntime) -> Advice:
         return COPY_FIX
     if is_spelling(subject.problem) or subject.problem == "unfound":
         return (move, Action("export the model again"))
-    if subject.problem == "parsed":
+    if subject.problem in ("parsed", "parsed-depth"):
         return (move,)
     return (move, Action("save the model with its data in the same folder"))

@@ -8,7 +8,7 @@ from typing import cast
 
 from onnxgate.core.findings import Place, is_release_within
 from onnxgate.evidence.support import DataProblem, ExternalDataOnRuntime
-from onnxgate.model.parsed_weights import list_parsed_weights
+from onnxgate.model.parsed_weights import DEPTH_OPERATOR, list_parsed_weights
 from onnxgate.model.reading.external_data import (
     DataLayout,
     classify_layout,
@@ -34,6 +34,9 @@ ONNX Runtime 1.30.0 loads 65 of them.
 UNCLEAR_ENTRIES = "its external data has entries that the runtime may refuse, or read differently from other runtimes"
 UNCLEAR_USE = "shape inference needs its external data, which the runtime may not read for this"
 
+_LAST_WITHOUT_DEPTH, _FIRST_WITH_DEPTH = "1.20.1", "1.21.0"
+"""Releases between which shape inference started to read the depth of OneHot. Source: see `parsed_weights`."""
+
 ExternalTensors = Mapping[tuple[str, DataProblem], Sequence[str]]
 """Location and possible problem of external data -> names of the tensors, in the order of the model."""
 
@@ -52,7 +55,7 @@ def group_external_data(path: Path, view: ModelView) -> ExternalTensors:
         size = files[location].size_bytes if location else None
         found: set[DataProblem] = {layouts.get(location, "inside"), *find_spellings(tensor, size)}
         if name in parsed:
-            found.add("parsed")
+            found.add("parsed-depth" if parsed[name] == DEPTH_OPERATOR else "parsed")
         if id(tensor) in unfound:
             found.add("unfound")
         if id(tensor) in unfound or id(tensor) in idle:
@@ -83,6 +86,10 @@ def find_refused_external_data(
 
 def _find_refused_span(problem: DataProblem, data: RuntimeSupportData) -> tuple[str, str] | None:
     """Return the first and last release that reads data with this problem; None if the runtime itself reads it."""
+    if problem == "parsed-depth":
+        release = data.planned.runtime.release
+        refuses = data.engine == ONNXRUNTIME and is_release_within(release, _FIRST_WITH_DEPTH, "")
+        return ("", _LAST_WITHOUT_DEPTH) if refuses else None
     if problem in ("parsed", "unfound"):
         return ("", "") if data.engine == ONNXRUNTIME and not _is_unclear(problem, data) else None
     if is_spelling(problem):

@@ -22,7 +22,18 @@ _REDUCTIONS = frozenset(
 )
 _LISTS = {"ConstantOfShape": 0, "Reshape": 1, "Slice": 1, "Squeeze": 1, **dict.fromkeys(_REDUCTIONS, 1)}
 """Index of the input that must have one axis, by operator."""
-_MIN_INPUTS = {"ConstantOfShape": 1, "DepthToSpace": 1, "SpaceToDepth": 1, "Split": 1, "Range": 3}
+_WITH_AXIS = {"ArgMax": 0, "ArgMin": 0, "Hardmax": 1, "LogSoftmax": 1, "LpNormalization": -1, "Softmax": 1}
+"""Operators with an axis that old releases of onnx do not check, and its default before opset 13."""
+_FIRST_WITH_LAST_AXIS = 13
+"""First opset in which the default axis of Softmax, LogSoftmax and Hardmax is the last one."""
+_MIN_INPUTS = {
+    **dict.fromkeys((*_WITH_AXIS, *_REDUCTIONS, "Squeeze"), 1),
+    "ConstantOfShape": 1,
+    "DepthToSpace": 1,
+    "SpaceToDepth": 1,
+    "Split": 1,
+    "Range": 3,
+}
 """Minimum number of inputs of a node with a fault; 2 for other operators."""
 
 
@@ -36,18 +47,42 @@ def read_constant(attribute: AttributeProto) -> TensorProto | None:
     return TensorProto(data_type=7, dims=[len(attribute.ints)], int64_data=attribute.ints) if is_list else None
 
 
-def explain_fault(node: NodeView, constants: Sequence[TensorProto]) -> str:
+def explain_fault(node: NodeView, constants: Sequence[TensorProto], opset: int) -> str:
     """Return why a node with these constant inputs cannot be computed; "" if it can or this is unknown."""
     name = node.operator[1]
     if len(constants) < _MIN_INPUTS.get(name, 2):
         return ""
+    if fault := _check_axes(node, constants[0], opset):
+        return fault
     index = _LISTS.get(name)
-    if index is not None and (rank := len(constants[index].dims)) != 1:
+    if index is not None and index < len(constants) and (rank := len(constants[index].dims)) != 1:
         return f"input {index + 1} has {rank} axes instead of one"
     if name == "Unsqueeze" and len(constants[1].dims) > 1:
         return f"input 2 has {len(constants[1].dims)} axes instead of one"
+    return _apply_check(name, node, constants)
+
+
+def _apply_check(name: str, node: NodeView, constants: Sequence[TensorProto]) -> str:
     check = _FAULTS.get(name)
     return check(node, constants) if check is not None else ""
+
+
+def _check_axes(node: NodeView, tensor: TensorProto, opset: int) -> str:
+    """Check the attribute `axis`, or `axes` of a reduction or Squeeze.
+
+    Source: 21 operators of constants with one axis in 4 opsets, loaded on 7 releases from 1.16.3 to 1.32.0.
+    """
+    name, rank = node.operator[1], len(tensor.dims)
+    if not rank:
+        return ""
+    if name in _WITH_AXIS:
+        has_last = opset >= _FIRST_WITH_LAST_AXIS and _WITH_AXIS[name] == 1
+        axes = [_attribute(node, "axis", -1 if has_last else _WITH_AXIS[name])]
+    else:
+        axes = [axis for attribute in node.attributes if attribute.name == "axes" for axis in attribute.ints]
+        axes = axes if name == "Squeeze" or name in _REDUCTIONS else []
+    wrong = next((axis for axis in axes if not -rank <= axis < rank), None)
+    return "" if wrong is None else f"the axis {wrong} is out of range for {rank} axes"
 
 
 def _attribute(node: NodeView, name: str, default: int) -> int:
@@ -148,5 +183,5 @@ _FAULTS: dict[str, Fault] = {
     "SpaceToDepth": _check_blocks,
     "Split": _check_split,
 }
-COMPUTED = frozenset({*_FAULTS, *_LISTS, "Unsqueeze"})
+COMPUTED = frozenset({*_FAULTS, *_LISTS, *_WITH_AXIS, "Unsqueeze"})
 """Names of the operators of which `explain_fault` finds faults."""

@@ -131,6 +131,8 @@ def _instantiate_body(operation: Operation, since: int, opset: int) -> _Expanded
     selected = _find_body(schema, opset, node, types)
     if selected is None:
         name = f"{operation.label}({since})"
+        if schema.has_context_dependent_function and "" in operation.inputs:
+            return f"the function body of `{name}` depends on input types, which are unknown"
         return (
             f"the function body of `{name}` depends on input shapes, so its nodes are unknown"
             if name in _SHAPE_DEPENDENT_BODIES

@@ -48,6 +48,7 @@ DESCRIBED = frozenset(
             "If",
             "Mod",
             "Mul",
+            "NegativeLogLikelihoodLoss",
             "Optional",
             "Resize",
             "Sub",
@@ -92,7 +93,13 @@ class TraitReader:
         if name == "GroupNormalization":
             return NodeTraits(rank=self.values.rank(node.inputs[0]), wrong_scale=self._find_wrong_scale(node))
         if name in _RANKED:
-            return NodeTraits(rank=self.values.rank(node.inputs[0]), fusion=self.changes.find_fusion(node))
+            fault = self._find_constant_fault(node) if name in COMPUTED else ""
+            return NodeTraits(
+                rank=self.values.rank(node.inputs[0]),
+                fusion=self.changes.find_fusion(node),
+                constant_fault=fault,
+                has_late_fault=bool(fault) and self.values.is_in_function,
+            )
         if name in ("Dropout", "Identity"):
             return NodeTraits(is_eliminated=True) if is_eliminated(self.values, node) else NO_TRAITS
         if name == "SoftmaxCrossEntropyLoss":
@@ -102,8 +109,12 @@ class TraitReader:
                 if wrong
                 else NO_TRAITS
             )
-        if name == "Squeeze" and len(node.inputs) == 1:
-            return NodeTraits(as_scalar="".join(self._scalar_squeezes.get(name, "") for name in node.outputs[:1]))
+        if name == "NegativeLogLikelihoodLoss":
+            is_scalar = len(node.inputs) > 1 and self.values.rank(node.inputs[1]) == 0
+            return NodeTraits(wrong_loss="scalar") if is_scalar else NO_TRAITS
+        scalar = self._scalar_squeezes.get(node.outputs[0], "") if name == "Squeeze" and node.outputs else ""
+        if scalar and len(node.inputs) == 1:
+            return NodeTraits(as_scalar=scalar)
         if name == "Range" and self._has_listed_bounds(node):
             return NodeTraits(has_listed_bounds=True)
         if name == "If":
@@ -211,7 +222,7 @@ class TraitReader:
             if tensor is None:
                 return ""
             constants.append(tensor)
-        fault = explain_fault(node, constants)
+        fault = explain_fault(node, constants, self.values.imports.get(DEFAULT_DOMAIN, 0))
         return fault if fault and all(map(self.values.is_stored, node.inputs)) else ""
 
     def _read_division(self, node: NodeView) -> NodeTraits:

@@ -37,7 +37,7 @@ Fusion = Literal[
     "Optional",
 ]
 """Operator into which the optimizer fuses a node and its neighbors, or tries to."""
-Removal = Literal["", "branch", "clip", "inlined", "expand", "layer", "shape"]
+Removal = Literal["", "branch", "clip", "inlined", "expand", "layer", "returned", "shape"]
 """Why the optimizer may remove a node, or fuse it with its neighbors, so that it needs no kernel."""
 WrongLoss = Literal["", "scalar", "rank", "size", "weights", "product"]
 """Shape of SoftmaxCrossEntropyLoss that is wrong. "product": the weights cannot be multiplied with the labels' loss."""

@@ -195,14 +195,19 @@ def _infer_graph_nodes(
 
 
 def _find_retyped_outputs(graph: GraphProto) -> dict[str, TypeProto]:
-    """Return the types of inputs that are also outputs of another type, which ONNX Runtime ignores.
+    """Return the types of inputs and constants that are also outputs of another type, which ONNX Runtime ignores.
 
     Source: such models, loaded on ONNX Runtime 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0.
     """
-    names = {value.name for value in graph.output}
-    inputs = {value.name: value.type for value in graph.input if value.name in names}
-    outputs = graph.output if inputs else ()
-    return {it.name: inputs[it.name] for it in outputs if it.name in inputs and it.type != inputs[it.name]}
+    outputs = {value.name: value.type for value in graph.output}
+    retyped = {it.name: it.type for it in graph.input if it.name in outputs and it.type != outputs[it.name]}
+    for node in graph.node:
+        if node.op_type == "Constant" and [it.type for it in node.attribute] == [_TENSOR]:
+            tensor = node.attribute[0].t
+            for name in (name for name in node.output if name in outputs):
+                if outputs[name].tensor_type.elem_type != tensor.data_type:
+                    retyped[name] = _make_tensor_type(tensor.data_type, tensor.dims)
+    return retyped
 
 
 def _infer_shapes(proto: ModelProto) -> ModelProto:

@@ -15,14 +15,14 @@ from onnxgate.support.matching.type_inference import infer_model_types
 
 NO_KERNEL = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv(11) node with name ''"
 CONSTRUCTOR = "Exception during initialization: kernel_shape must be given"
-RANGE = Disagreement(
+INVALID = Disagreement(
     BACKEND,
     "all",
     "1.31.1",
-    "1.18.0/node/test_rms_normalization_2d_axis0_expanded",
+    "1.3.0/node/test_convtranspose_output_shape",
     "loads but refused",
     "",
-    "Node () Op (Range) [ShapeInferenceError] Input to 'Range' op should be scalars (Tensor with one element)",
+    "Node () Op (ConvTranspose) [ShapeInferenceError] Attribute output_shape has incorrect size",
 )
 
 
@@ -67,17 +67,17 @@ def test_constructor_error_contradicts_missing_kernel() -> None:
 
 
 def test_explanation_covers_one_disagreement() -> None:
-    """A different name, text, release, level or kind is a new disagreement."""
+    """A different name, text, release, corpus or kind is a new disagreement."""
     others = [
-        replace(RANGE, name="1.19.1/node/test_rms_normalization_2d_axis0_expanded"),
-        replace(RANGE, text="no kernel"),
-        replace(RANGE, release="1.22.1"),
-        replace(RANGE, optimization="disabled"),
-        replace(RANGE, kind="unknown"),
+        replace(INVALID, name="1.4.0/node/test_convtranspose_output_shape"),
+        replace(INVALID, text="no kernel"),
+        replace(INVALID, release="1.22.1"),
+        replace(INVALID, corpus="fuzz"),
+        replace(INVALID, kind="unknown"),
     ]
 
-    assert explanation(RANGE) is EXPLANATIONS[0]
-    assert others == unexplained([RANGE, *others])
+    assert explanation(INVALID) is EXPLANATIONS[0]
+    assert others == unexplained([INVALID, *others])
 
 
 def test_false_refusal_is_never_explained() -> None:
@@ -88,7 +88,7 @@ def test_false_refusal_is_never_explained() -> None:
 def test_an_explanation_without_a_case_is_idle() -> None:
     """An unused explanation fails the suite on releases to which it applies."""
     old, new = Comparison(BACKEND, "all", "1.16.3"), Comparison(BACKEND, "all", "1.31.1")
-    met = Comparison(BACKEND, "all", "1.31.1", disagreements=[RANGE])
+    met = Comparison(BACKEND, "all", "1.31.1", disagreements=[INVALID])
 
     assert [] == idle([old])
     assert EXPLANATIONS[0] in idle([old, new])

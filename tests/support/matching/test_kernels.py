@@ -313,3 +313,34 @@ def test_opsets_of_more_than_32_bits(version: int, expected: str) -> None:
     model = f'<ir_version: 8, opset_import: ["" : {version}]> g (float[2] x) => (float[2] y) {{ y = Relu (x) }}'
 
     assert expected == prediction(model, "1.31.1").verdict
+
+
+def test_constants_that_are_outputs_of_another_type() -> None:
+    """The type of the constant applies to the nodes that take it."""
+    model = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (bool[2] b, float[2] x) => (int64[2] c, float[2] y) '
+        "{ c = Constant <value = float[2] {1, 2}> () y = Where (b, c, x) }"
+    )
+
+    assert "loads" == prediction(model, "1.31.1").verdict
+
+
+def test_dropout_that_a_function_returns() -> None:
+    """Releases since 1.17 replace the call by the node, which the optimizer may then remove."""
+    model = (
+        '<ir_version: 8, opset_import: ["" : 6, "d" : 1]> g (float[2] x) => (float[2] y) { w = d.f (x) y = Neg (w) } '
+        '<domain: "d", opset_import: ["" : 6]> f (x) => (w) { w = Dropout (x) }'
+    )
+
+    assert ["refused", "unknown"] == [prediction(model, release).verdict for release in ("1.16.3", "1.20.1")]
+
+
+def test_body_of_unknown_types() -> None:
+    """Nothing is known about a function body that depends on a type that is unknown."""
+    model = (
+        '<ir_version: 8, opset_import: ["" : 13, "d" : 1]> g (float[3, 5] x, int64[3] t) => (float[3] y) '
+        "{ z = d.Unknown (x) y = NegativeLogLikelihoodLoss (z, t) }"
+    )
+    found = prediction(model, "1.31.1").found
+
+    assert [""] == [it.miss.problem if it.miss else "" for it in found if it.node.operation.name.startswith("Neg")]

@@ -121,7 +121,7 @@ _BY_ATTRIBUTES = (
     *LOCALE_RESTRICTIONS,
 )
 _BY_ARGUMENTS = ("BatchNormalization", "DecoderMaskedMultiHeadAttention", "MultiHeadAttention", "Scan", "Split")
-_BY_INPUTS = (*_SCALED, *_BY_ARGUMENTS, "EmbedLayerNormalization", "GroupQueryAttention")
+_BY_INPUTS = (*_SCALED, *_BY_ARGUMENTS, "EmbedLayerNormalization", "GroupQueryAttention", "QLinearAdd", "QLinearMul")
 _RESTRICTED_OPERATORS = frozenset((*(name for it in _BY_ATTRIBUTES for name in it.operators), *_BY_INPUTS))
 """Names of operators that releases with a kernel reject with certain attributes or types, whatever their traits are."""
 UNEVENLY_RESTRICTED_OPERATORS = frozenset(
@@ -186,6 +186,10 @@ def _check_arguments(operation: Operation, since: int, values: AttributeValues, 
             count = len(outputs) + number_of(values, "num_scan_inputs", -len(outputs)) - len(inputs)
             is_wrong = since > 8 and isinstance(directions, tuple) and 0 <= count != len(directions)
             return "`scan_output_directions` must have a value for each scanned output" if is_wrong else ""
+        case "Resize":
+            return "`scales` or `sizes` is required" if len(inputs) == 1 else ""
+        case "com.microsoft.QLinearAdd" | "com.microsoft.QLinearMul":
+            return "the zero points of both operands are required" if None in (*inputs[2:3], *inputs[5:6]) else ""
         case "BatchNormalization":
             is_wrong = values.get("spatial", 1) not in (1, None) and any(outputs[1:])
             return "`spatial` = 0 is not supported with several outputs" if is_wrong else ""

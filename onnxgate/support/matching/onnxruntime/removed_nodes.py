@@ -24,13 +24,22 @@ _PASSED = frozenset({"Cast", "Identity"})
 _LAYER_PARTS = frozenset({"Add", "Div", "Mul", "Pow", "ReduceMean", "Sqrt", "Sub"})
 _FIRST_LAYER_OPSET = 17
 """First opset in which LayerNormalization has a function body, which accepts bfloat16."""
-_FIRST_RELEASES = {"branch": "1.17.0", "inlined": "1.17.0", "clip": "", "expand": "", "layer": "1.30.0", "shape": ""}
+_FIRST_RELEASES = {
+    "branch": "1.17.0",
+    "inlined": "1.17.0",
+    "clip": "",
+    "expand": "",
+    "layer": "1.30.0",
+    "shape": "",
+    "returned": "1.17.0",
+}
 _REASONS = {
     "branch": "the optimizer may remove the branch of `If` that contains `{}`",
     "inlined": "the optimizer may replace `{}` by one of its branches",
     "clip": "the optimizer may remove `{}`, because `Clip` follows",
     "expand": "the optimizer may remove `{}`, because it may not change the shape",
     "layer": "the optimizer may fuse `{}` and its neighbors into `LayerNormalization`",
+    "returned": "the optimizer may remove `{}`, whose output a local function returns",
     "shape": "the optimizer may remove `{}`, because only the shape of its output is used",
 }
 
@@ -58,6 +67,8 @@ class RemovedNodes:
             self._unread = self._list_unread()
         if node in self._unread:
             return "shape"
+        if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Dropout") and self._values.is_in_function:
+            return "returned" if any(map(self._values.is_output, node.outputs)) else ""
         if (operation.domain, operation.name) == (DEFAULT_DOMAIN, "Relu") and _WITH_RELU.isdisjoint(operation.inputs):
             return "clip" if self._is_clipped(node) else ""
         if operation.domain != DEFAULT_DOMAIN or _BFLOAT16 not in (*operation.inputs, *operation.outputs):

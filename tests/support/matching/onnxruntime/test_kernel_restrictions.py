@@ -438,6 +438,40 @@ def test_constant_conditions(condition: str, expected: str) -> None:
     assert "loads" == verdict(13, f"(float x, bool{shape} c) {body}", "1.32.0")
 
 
+@pytest.mark.parametrize(
+    ("opset", "node", "expected"),
+    [
+        (8, "Softmax (c)", "refused"),
+        (8, "Softmax <axis = 0> (c)", "loads"),
+        (13, "Softmax (c)", "loads"),
+        (8, "ReduceMax <axes = [0, 1]> (c)", "refused"),
+        (8, "ReduceMax <axes = [0]> (c)", "loads"),
+        (8, "Squeeze <axes = [1]> (c)", "refused"),
+        (8, "LpNormalization <axis = 1> (c)", "refused"),
+    ],
+)
+def test_axis_of_a_constant(opset: int, node: str, expected: str) -> None:
+    """onnx does not check these axes; releases that compute the node do."""
+    body = f"(float x) => (float[] y, float z) <float[1] c = {{1}}> {{ y = {node} z = Neg (x) }}"
+    later = "unknown" if expected == "refused" else "loads"
+
+    assert (expected, later) == (verdict(opset, body, "1.26.0"), verdict(opset, body, "1.27.0"))
+
+
+@pytest.mark.parametrize(("shape", "expected"), [("", "refused"), ("[2]", "loads")])
+def test_labels_without_an_axis(shape: str, expected: str) -> None:
+    """NegativeLogLikelihoodLoss needs labels with an axis, whatever the rank of the scores is."""
+    body = f"(double[] x, int64{shape} l) => (double[] y) {{ y = NegativeLogLikelihoodLoss (x, l) }}"
+
+    assert expected == verdict(13, body, "1.16.3")
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [("x", "refused"), ("x, , s", "loads")])
+def test_resize_needs_a_size(arguments: str, expected: str) -> None:
+    """All inputs except the first one are optional, but scales or sizes are required."""
+    assert expected == verdict(13, f"(float[] x, float[4] s) => (float[] y) {{ y = Resize ({arguments}) }}", "1.31.1")
+
+
 def test_limits_of_clip_that_are_not_numbers() -> None:
     """A NaN is not in order with any other limit."""
     model = onnx.parser.parse_model(
@@ -867,16 +901,19 @@ def test_cast_to_the_same_type(to: int, result: str, expected: str) -> None:
         ("float[] x, float[1, 2, 2, 2] g", "GridSample (x, g)", ["loads"] * 2),
         ("float[2, 2] x, float[2, 2] g", 'FusedGemm <activation = "Relu"> (x, g)', ["loads"] * 2),
         ("float[2, 2] x, float[2, 2] g", 'FusedGemm <activation = "Gelu"> (x, g)', ["refused"] * 2),
-        ("float x, float[4] g", "SkipLayerNormalization (x, x, g)", ["loads", "refused"]),
+        ("float[] z, float x, float[4] g", "SkipLayerNormalization (x, x, g)", ["loads", "refused"]),
         ("float[1, 1, 4] x, float[4] g", "SkipLayerNormalization (x, x, g)", ["loads"] * 2),
         ("float[1, 1, 4] x, float[4] g", "MultiHeadAttention <num_heads = 0> (x)", ["refused"] * 2),
         ("float[1, 1, 4] x, float[4] g", "MultiHeadAttention <num_heads = 2> (x)", ["loads"] * 2),
+        ("uint8[] x, float s, uint8 g", "QLinearAdd (x, s, g, x, s, , s)", ["refused"] * 2),
+        ("uint8[] x, float s, uint8 g", "QLinearAdd (x, s, g, x, s, g, s)", ["loads"] * 2),
     ],
 )
 def test_operators_of_com_microsoft(inputs: str, call: str, expected: list[str]) -> None:
     """Shape inference and kernels of these operators reject ranks and attributes, which `onnx.checker` accepts."""
     head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
-    model = f"{head} g ({inputs}) => (float[] y) {{ y = com.microsoft.{call} }}"
+    element = inputs.partition("[")[0]
+    model = f"{head} g ({inputs}) => ({element}[] y) {{ y = com.microsoft.{call} }}"
 
     assert expected == [prediction(model, release).verdict for release in ("1.16.3", "1.28.0")]
 
