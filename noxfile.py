@@ -31,6 +31,12 @@ def node() -> list[str]:
     return [] if shutil.which("npm") else group("node")
 
 
+def run_tests(session: nox.Session, tier: str) -> None:
+    """Run a tier, with compiled modules: processes that write no bytecode would compile them again at each start."""
+    session.run("python", "-m", "compileall", "-q", "onnxgate")
+    session.run(*PYTEST, "-m", tier, *session.posargs)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Run ruff and zizmor, and validate actions, workflows and hooks against their schemas."""
@@ -60,14 +66,14 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the quick tier: unit and component tests, and one check on real runtimes."""
     session.install(".", *group("test"))
-    session.run(*PYTEST, "-m", "not full", *session.posargs)
+    run_tests(session, "not full")
 
 
 @nox.session
 def full(session: nox.Session) -> None:
     """Run all other tests; `nox -s full -- -m index` selects by another mark."""
     session.install(".", *group("test", "surface"), *node(), "-r", TOOLCHAIN)
-    session.run(*PYTEST, "-m", "full", *session.posargs)
+    run_tests(session, "full")
 
 
 @nox.session

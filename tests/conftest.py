@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,15 @@ TOOLCHAIN = "2.13."  # the torch that fixtures/projects/quickstart exports with
 CI_VARIABLES = ("CI", "NO_COLOR", "FORCE_COLOR", "VIRTUAL_ENV", "PYTHONPATH")
 TOOLS = ("index", "torch", "surface", "frameworks")  # marks of tests that need more than the `test` dependency group
 FULL_FOLDERS = ("tests/campaigns/", "tests/e2e/")
+LONG_TESTS = (
+    "tests/e2e/frameworks/",
+    "tests/e2e/test_rounding_errors.py",
+    "tests/e2e/test_silent_exports.py",
+    "tests/e2e/test_tutorial.py",
+    "tests/github/test_act_upgrade.py",
+    "tests/tools/test_harvest_support.py",
+)
+"""Files with tests of half a minute or more. They start first, since one that starts last runs alone."""
 INTERRUPTING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 CI_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "ONNXGATE_INPUT_")
 
@@ -73,7 +82,8 @@ def _install_wheel(home: Path) -> None:
     python = _program(home / "venv", "python")
     wheels = [str(path) for path in home.glob("*.whl")]
     own_files = "--link-mode=copy"  # as in the action, where no other environment uses the cache
-    _uv("pip", "install", "--quiet", "--no-deps", "--offline", own_files, "--python", str(python), *wheels)
+    options = ("--quiet", "--no-deps", "--offline", "--compile-bytecode", own_files)
+    _uv("pip", "install", *options, "--python", str(python), *wheels)
     shutil.copy2(find_uv_bin(), python.parent)  # uv 0.8 searches for `uv` only in the scripts folder of the environment
     _lend_dependencies(python)
 
@@ -146,8 +156,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(trylast=True)  # after `-m` has deselected tests: the index is queried only if a selected test needs it
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Skip tests whose requirements are missing, with the reason."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests whose requirements are missing, with the reason, and move long tests to the start."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG_TESTS))
     for item in items:
         reason = _missing(item)
         if reason:

@@ -141,6 +141,7 @@ LAZY = {
         "gate/policy/lock_changes.py",
         "gate/policy/model_changes.py",
         "inputs/case_selection.py",
+        "model/constant_folding.py",
         "model/quantization_parameters.py",
         "model/onnx_functions.py",
         "model/validity.py",
@@ -200,6 +201,58 @@ def test_imports_within_functions_have_a_reason() -> None:
     assert {name for name in lazy if not name.startswith("runtimes/worker/")} == {
         name for names in LAZY.values() for name in names
     }
+
+
+CAUGHT = {
+    "the last resort of a command, or of a step of the action": (
+        "cli/diff.py",
+        "cli/shared/error_handling.py",
+        "github/action.py",
+        "github/cache.py",
+        "github/comment.py",
+        "github/install.py",
+        "github/pull_request.py",
+    ),
+    "raised where the result of another thread or process is awaited": (
+        *("core/process_pool.py",) * 2,
+        "gate/execution/executor.py",
+        *("gate/execution/toolchain.py",) * 2,
+        *("runtimes/pool.py",) * 3,
+    ),
+    "libraries raise any error for invalid input": (
+        *("inputs/branches.py",) * 2,
+        *("inputs/case_files.py",) * 2,
+        "model/onnx_functions.py",
+        "runtimes/protocol.py",
+    ),
+    "a report is complete without a diagram": ("model/subgraphs/node_context.py",),
+}
+"""Files with an `except` clause for all errors that does not raise one, by reason; a file is repeated for each clause.
+
+All other code catches errors about one model with `ErrorBoundary`. The worker is excluded: any error of an engine is a
+result.
+"""
+
+
+def catches_all(node: ast.AST) -> bool:
+    """Return whether a node is an `except` clause for all errors that does not raise an error."""
+    if not isinstance(node, ast.ExceptHandler):
+        return False
+    names = {it.id for it in ast.walk(node.type) if isinstance(it, ast.Name)} if node.type else {"BaseException"}
+    return bool(names & {"Exception", "BaseException"}) and not any(isinstance(it, ast.Raise) for it in ast.walk(node))
+
+
+def test_errors_about_one_model_are_caught_in_one_place() -> None:
+    """An error about one model is that model's answer, with a bug report: no other code catches all errors."""
+    caught = [
+        name
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if not (name := path.relative_to(PACKAGE).as_posix()).startswith("runtimes/worker/")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if catches_all(node)
+    ]
+
+    assert sorted(name for names in CAUGHT.values() for name in names) == caught
 
 
 def test_an_unchanged_check_stays_light(tmp_path: Path) -> None:

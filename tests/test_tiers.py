@@ -30,7 +30,7 @@ def test_quick_tier_has_one_end_to_end_test() -> None:
 def test_sessions_run_the_tiers() -> None:
     """`nox -s tests` runs the quick tier and `nox -s full` the full tier."""
     sessions = re.findall(
-        r'^def (\w+)\(session(?:(?!^def ).)*?\*PYTEST, "-m", "([\w ]+)"',
+        r'^def (\w+)\(session(?:(?!^def ).)*?run_tests\(session, "([\w ]+)"\)',
         (ROOT / "noxfile.py").read_text(encoding="utf-8"),
         re.MULTILINE | re.DOTALL,
     )

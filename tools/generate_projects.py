@@ -7,6 +7,7 @@ Run it with a Python in which the `requirements.txt` of the projects is installe
     python tools/generate_projects.py --as-locked FOLDER
 
 The last command writes `broken` in the state in which it was locked: `onnxgate lock` then reproduces `onnxgate.lock`.
+With `--check`, it also checks.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.as_locked:
         _write_as_locked(options.as_locked)
-        return 0
+        if not options.check:
+            return 0
     projects = made(with_exported=not options.handmade)
     problems = [text for folder, files in projects.items() for text in differences(folder, files, options.handmade)]
     if not options.check:

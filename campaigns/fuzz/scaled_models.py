@@ -122,6 +122,26 @@ def nodes_quantized(count: int) -> ModelProto:
     return model
 
 
+def nodes_of_own_scale(count: int) -> ModelProto:
+    """Quantized weights and values, each with a scale of its own."""
+    model, value = model_of(), "x"
+    model.graph.initializer.add(name="zero", data_type=3, int32_data=[0])
+    for i in range(count // 4):
+        model.graph.initializer.add(name=f"s{i}", data_type=1, float_data=[0.5])
+        model.graph.initializer.add(name=f"w{i}", data_type=3, dims=[2], raw_data=b"ab")
+        model.graph.node.extend(
+            [
+                node("DequantizeLinear", [f"w{i}", f"s{i}", "zero"], [f"d{i}"]),
+                node("Add", [value, f"d{i}"], [f"a{i}"]),
+                node("QuantizeLinear", [f"a{i}", f"s{i}", "zero"], [f"q{i}"]),
+                node("DequantizeLinear", [f"q{i}", f"s{i}", "zero"], [f"r{i}"]),
+            ]
+        )
+        value = f"r{i}"
+    model.graph.node.append(node("Relu", [value], ["y"]))
+    return model
+
+
 def attributes_unknown(count: int) -> ModelProto:
     """Attributes of one node that the operator does not have."""
     model = _relu()
@@ -538,6 +558,20 @@ def branches(count: int) -> ModelProto:
     return model
 
 
+def values_captured(count: int) -> ModelProto:
+    """Values that one subgraph takes from the graph around it."""
+    model = nodes_in_fan(count)
+    model.graph.input.add(name="c", type=BOOL)
+    graphs = [
+        GraphProto(name="t", node=[node("Sum", [f"o{i}" for i in range(count)], ["t"])]),
+        GraphProto(name="e", node=[node("Abs", ["x"], ["e"])]),
+    ]
+    for graph in graphs:
+        graph.output.add(name=graph.name, type=FLOATS)
+    model.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=graphs[0], else_branch=graphs[1]))
+    return model
+
+
 def quantization_annotations(count: int) -> ModelProto:
     """Annotations of quantized values."""
     model = _relu()
@@ -584,6 +618,7 @@ SCALED: Mapping[str, Callable[[int], ModelProto]] = {
         nodes_reshaping,
         nodes_constant,
         nodes_quantized,
+        nodes_of_own_scale,
         attributes_unknown,
         attributes_repeated,
         attributes_of_own_operator,
@@ -635,6 +670,7 @@ SCALED: Mapping[str, Callable[[int], ModelProto]] = {
         axis_name_length,
         subgraph_depth,
         branches,
+        values_captured,
         quantization_annotations,
         trainings,
         type_depth,

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +25,6 @@ COMMANDS = {
 }
 COMPLETED = ("0", "1")
 """Exit statuses of commands that did their work."""
-REFUSED: Mapping[tuple[str, str], str] = {
-    ("lock", name): "2" for name in ("external_tensors", "external_files", "external_entries")
-}
-"""Command and dimension -> exit status with which the command refuses the model. Data that is missing is not locked."""
 LOCKED = ("check", "against", "run", "fix")
 """Commands that read a lock."""
 CONFIG = 'models = ["new.onnx"]\n\n[targets.t]\nruntime = "onnxruntime==1.31.1"\n'
@@ -67,7 +63,7 @@ def print_costs(commands: Sequence[str], names: Sequence[str], counts: Sequence[
             costs = [measure(command, name, count, limit_s) for count in counts]
             steps = zip(costs, costs[1:], counts, counts[1:], strict=False)
             is_bad = any(is_costly(a, b, base, more / fewer) for a, b, fewer, more in steps)
-            is_bad |= not {cost.status for cost in costs} <= {*COMPLETED, REFUSED.get((command, name), "")}
+            is_bad |= not {cost.status for cost in costs} <= {*COMPLETED}
             costly += is_bad
             print(f"{command:8} {name:28}", *costs, "<<<" if is_bad else "", flush=True)
     return costly

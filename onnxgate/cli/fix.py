@@ -18,7 +18,7 @@ from onnxgate.cli.shared.worker_pool import open_pool, open_progress, pause_prog
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.commands.fix.model_file import replace_model_file
 from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models, fixable_rules, model_root
-from onnxgate.core.bug_reports import explain_error
+from onnxgate.core.bug_reports import ErrorBoundary
 from onnxgate.core.errors import LockError, OnnxgateError, UsageError
 from onnxgate.core.files import cache_dir, temporary_folder
 from onnxgate.core.findings import STATIC_STAGES
@@ -166,11 +166,11 @@ def _fix_models(
         open_pool(project, options, progress) as pool,
     ):
         for repair in fix_models(request, fix_options, pool, Path(scratch), runs=runs):
-            try:
+            state, lines = "not written", [repair.model.path]
+            with ErrorBoundary() as caught:
                 state, lines = _apply_result(project, repair, options, dry_run=dry_run)
-            except Exception as error:  # noqa: BLE001 - any error of this model
-                reason, hint = explain_error(error)
-                state, lines = "not written", [repair.model.path, f"  not written: {reason}", *_hint_lines(hint), ""]
+            if caught.reason:
+                lines += [f"  not written: {caught.reason}", *_hint_lines(caught.hint), ""]
             with pause_progress(progress):
                 print_wrapped([] if options.quiet else lines)
             yield state, repair

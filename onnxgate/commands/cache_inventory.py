@@ -93,7 +93,7 @@ def _inspect_environment(
     if slot.ready() is not None:
         environment_state = replace(environment_state, state="ready")
     elif slot.folder.exists():
-        reason = "incomplete"
+        reason = "its files have changed" if slot.is_marked else "incomplete"
         environment_state = replace(environment_state, state="broken", reason=reason, hint=PREPARE_HINT)
     else:
         environment_state = replace(environment_state, state="not-prepared", hint=PREPARE_HINT)

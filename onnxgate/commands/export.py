@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from onnxgate.core.advice import render_advice
-from onnxgate.core.bug_reports import contain_errors, explain_error
+from onnxgate.core.bug_reports import ErrorBoundary, contain_errors
 from onnxgate.core.findings import Hit, IncompleteCheck, Level, Stage
 from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
 from onnxgate.project.config.project import Project, SelectedModel
@@ -81,12 +81,10 @@ def apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> t
 
     Return the state of the model and the lines to print.
     """
-    try:
+    with ErrorBoundary() as caught:
         return _judge_and_apply(model, outcome, check)
-    except Exception as error:  # noqa: BLE001 - any error of this model
-        reason, hint = explain_error(error)
-        state = "not compared" if check else "not written"
-        return state, [f"{model.path}: {state}: {reason}", *_hint_lines(hint)]
+    state = "not compared" if check else "not written"
+    return state, [f"{model.path}: {state}: {caught.reason}", *_hint_lines(caught.hint)]
 
 
 def _judge_and_apply(model: SelectedModel, outcome: ExportOutcome, check: bool) -> tuple[str, list[str]]:

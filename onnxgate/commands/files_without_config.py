@@ -223,13 +223,11 @@ def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel
 
     A finding that names no releases predicts a failure on all releases.
     """
-    entries = {model.path: model.runtimes for model in models}
+    entries = {
+        model.path: [(entry, {reason.rule for reason in entry.reasons}) for entry in model.runtimes] for model in models
+    }
     for finding in findings:
-        concerned = [
-            entry
-            for entry in entries.get(finding.model, ())
-            if any(reason.rule == finding.rule for reason in entry.reasons)
-        ]
+        concerned = [entry for entry, rules in entries.get(finding.model, ()) if finding.rule in rules]
         loading = {entry.runtime for entry in concerned if entry.contradicted and entry.state == "loads"}
         predicted = finding.runtimes or tuple(entry.runtime for entry in concerned)
         remaining = tuple(name for name in predicted if name not in loading)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from onnxgate.core.bug_reports import describe_error
-from onnxgate.core.findings import Level, RuleHit, Stage, assign_fingerprints
+from onnxgate.core.bug_reports import ErrorBoundary
+from onnxgate.core.findings import Level, RuleHit, Stage
 from onnxgate.core.matrix import NO_KERNELS, UNCERTAIN_RULES, Entry, MatrixModel, Predicted, Reason
 from onnxgate.gate.request import GateOutcome
 from onnxgate.gate.results.resolution import resolve_hits
@@ -19,53 +19,58 @@ VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
 
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
     """Return all models with the prediction for each release."""
-    hits = assign_fingerprints(outcome.gathered.judged)  # first, because `resolve_hits` would copy hits without one
-    causes = {id(resolve_hit.judged) for resolve_hit in resolve_hits(hits)}
-    by_model: dict[str, list[RuleHit]] = {}
-    for rule_hit in hits:
-        by_model.setdefault(rule_hit.hit.model, []).append(rule_hit)
+    hits = outcome.gathered.judged
+    by_model = _group_by_model(hits)
+    causes = _group_by_model([resolved.judged for resolved in resolve_hits(hits)])
     return tuple(
         MatrixModel(
             path=planned.path,
-            runtimes=_predict_model(outcome, planned, by_model.get(planned.path, ()), causes),
+            runtimes=_predict_model(outcome, planned, by_model.get(planned.path, ()), causes.get(planned.path, ())),
         )
         for planned in outcome.planned
     )
 
 
+def _group_by_model(hits: Iterable[RuleHit]) -> dict[str, list[RuleHit]]:
+    by_model: dict[str, list[RuleHit]] = {}
+    for rule_hit in hits:
+        by_model.setdefault(rule_hit.hit.model, []).append(rule_hit)
+    return by_model
+
+
 def _predict_model(
-    outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
+    outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: Sequence[RuleHit]
 ) -> tuple[Entry, ...]:
-    """Return the prediction for each release; an error about this model makes all of them unknown."""
-    try:
+    """Return the prediction for each release; an error about this model makes all of them unknown.
+
+    `causes` are the hits that do not follow from others.
+    """
+    with ErrorBoundary() as caught:
         return tuple(_predict_entries(outcome, planned, hits, causes))
-    except Exception as error:  # noqa: BLE001 - any error of this model
-        reason = Reason(rule="", node="", message=describe_error(error))
-        return tuple(Entry(runtime=it.name, predicted="unknown", reasons=(reason,)) for it in planned.runtimes)
+    reason = Reason(rule="", node="", message=caught.text)
+    return tuple(Entry(runtime=it.name, predicted="unknown", reasons=(reason,)) for it in planned.runtimes)
 
 
 def _predict_entries(
-    outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
+    outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: Sequence[RuleHit]
 ) -> Iterator[Entry]:
-    errors = [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR]
-    refused = _select_reasons(
-        [it for it in errors if it.rule in REFUSING_RULES],
-        causes,
-    )
-    faults = [error for rule in UNCERTAIN_RULES for error in errors if error.rule == rule]
+    refused = _unique_reasons(_list_file_errors(causes, REFUSING_RULES) or _list_file_errors(hits, REFUSING_RULES))
+    own_faults = _list_file_errors(causes, UNCERTAIN_RULES)
+    faults = own_faults or _list_file_errors(hits, UNCERTAIN_RULES)
+    faults.sort(key=lambda it: UNCERTAIN_RULES.index(it.rule))
     unread = dict.fromkeys(it.reason for it in outcome.gathered.undone if it.model == planned.path)
-    doubtful = (*_select_reasons(faults, causes), *(Reason(rule="", node="", message=reason) for reason in unread))
+    doubtful = (*_unique_reasons(faults), *(Reason(rule="", node="", message=reason) for reason in unread))
     # Faults that follow from findings of the support stage are not the reason on releases without kernel data.
-    is_reason = bool(unread) or any(id(fault) in causes for fault in faults)
-    by_runtime: dict[str, list[RuleHit]] = {}
-    for rule_hit in hits:
-        if rule_hit.stage is Stage.SUPPORT:
-            by_runtime.setdefault(rule_hit.hit.runtime, []).append(rule_hit)
+    is_reason = bool(unread) or bool(own_faults)
+    by_runtime, causes_by_runtime = _group_by_runtime(hits), _group_by_runtime(causes)
+    known: dict[tuple[int, ...], tuple[Reason, ...]] = {}  # reasons by hits, since many releases have the same
     for runtime in planned.runtimes:
-        runtime_hits = by_runtime.get(runtime.name, [])
-        reasons = refused or _select_reasons(
-            [rule_hit for rule_hit in runtime_hits if rule_hit.level is Level.ERROR], causes
-        )
+        runtime_hits = by_runtime.get(runtime.name, ())
+        errors = _list_errors(causes_by_runtime.get(runtime.name, ())) or _list_errors(runtime_hits)
+        key = tuple(map(id, errors))
+        if key not in known:
+            known[key] = refused or _unique_reasons(errors)
+        reasons = known[key]
         verdict: Predicted = outcome.gathered.support.verdicts.get((planned.path, runtime.name), "unknown")
         if reasons:
             yield Entry(runtime=runtime.name, predicted="refused", reasons=reasons)
@@ -76,12 +81,25 @@ def _predict_entries(
             yield Entry(runtime=runtime.name, predicted=verdict, reasons=reasons)
 
 
-def _select_reasons(hits: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
-    """Return the distinct reasons why a model does not load. Hits that only follow from others are skipped."""
-    return _unique_reasons([rule_hit for rule_hit in hits if id(rule_hit) in causes] or hits)
+def _list_file_errors(hits: Iterable[RuleHit], rules: Collection[str]) -> list[RuleHit]:
+    return [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR and it.rule in rules]
 
 
-def _unique_reasons(hits: Sequence[RuleHit]) -> tuple[Reason, ...]:
+def _list_errors(hits: Iterable[RuleHit]) -> list[RuleHit]:
+    return [it for it in hits if it.level is Level.ERROR]
+
+
+def _group_by_runtime(hits: Iterable[RuleHit]) -> dict[str, list[RuleHit]]:
+    """Return the hits of the support stage by runtime."""
+    by_runtime: dict[str, list[RuleHit]] = {}
+    for rule_hit in hits:
+        for runtime in rule_hit.hit.runtimes if rule_hit.stage is Stage.SUPPORT else ():
+            by_runtime.setdefault(runtime, []).append(rule_hit)
+    return by_runtime
+
+
+def _unique_reasons(hits: Iterable[RuleHit]) -> tuple[Reason, ...]:
+    """Return the distinct reasons why a model does not load, those about version fields first."""
     reasons = (
         Reason(
             rule=rule_hit.rule,

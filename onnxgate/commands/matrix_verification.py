@@ -10,7 +10,7 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from onnxgate.core.bug_reports import describe_error
+from onnxgate.core.bug_reports import ErrorBoundary
 from onnxgate.core.errors import ConfigError, ResolutionError
 from onnxgate.core.jobs import Completed, Crashed, Load, Observation, Refused, TimedOut, Unavailable
 from onnxgate.core.matrix import Entry, MatrixModel, Observed
@@ -49,11 +49,13 @@ def verify_matrix(
 
     def verify_entry(path: str, entry: Entry) -> Entry:
         spec = specs[entry.runtime]
-        try:
+        observed: Observed = "unavailable"
+        error = ""
+        with ErrorBoundary() as caught:
             observation = spec if isinstance(spec, Unavailable) else futures[path, entry.runtime].result()
             observed, error = _describe_observation(observation)
-        except Exception as failed:  # noqa: BLE001 - any error of this model
-            observed, error = "unavailable", f"`{path}`: {describe_error(failed)}"
+        if caught.reason:
+            error = f"`{path}`: {caught.text}"
         return msgspec.structs.replace(entry, observed=observed, error=error)
 
     return tuple(

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from msgspec.structs import replace as altered
 
-from onnxgate.core.bug_reports import explain_error
+from onnxgate.core.bug_reports import ErrorBoundary
 from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import Stage, runtime_sort_key
 from onnxgate.core.report import AddedRuntime, Cell, FailOn, Finding, Measured, NotDone, Preview, Report
@@ -166,12 +166,14 @@ def _compare_added_runtime(
 ) -> AddedRuntime:
     """Return the results of one model on an added runtime. If its outputs cannot be compared, extend `undone`."""
     concerned = (item for item in findings if item.model == cell.model and cell.runtime in item.runtimes)
-    try:
+    outputs: tuple[Measured, ...] = ()
+    unlike = ""
+    with ErrorBoundary() as caught:
         outputs, unlike = _measure_output_changes(cell, before, stores)
-    except Exception as error:  # noqa: BLE001 - any error of this model
-        outputs, (unlike, hint) = (), explain_error(error)
+    if caught.reason:
+        unlike = caught.reason
         undone.append(
-            NotDone(stage=Stage.PARITY.value, model=cell.model, runtime=cell.runtime, reason=unlike, hint=hint)
+            NotDone(stage=Stage.PARITY.value, model=cell.model, runtime=cell.runtime, reason=unlike, hint=caught.hint)
         )
     return AddedRuntime(
         model=cell.model,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from onnxgate import __version__
 from onnxgate.core.errors import ISSUE_TRACKER_URL, OnnxgateError, describe_bug
@@ -18,43 +19,59 @@ from onnxgate.core.machine_faults import find_machine_fault
 USAGE_EXIT_CODE = 2
 
 
+class ErrorBoundary:
+    """Context that catches an error about one model or file, so that all others are handled.
+
+    `reason` and `hint` then describe the error; `reason` is "" if there was none. Interruptions, errors of the types
+    `fatal`, and errors in the arguments, the config and the lock still end the command.
+    """
+
+    def __init__(self, *fatal: type[Exception]) -> None:
+        self.reason = ""
+        self.hint = ""
+        self._fatal = fatal
+
+    @property
+    def text(self) -> str:
+        """Return the reason and the hint as one text."""
+        return "; ".join(filter(None, (self.reason, self.hint)))
+
+    def __enter__(self) -> ErrorBoundary:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        is_usage_error = isinstance(error, OnnxgateError) and error.exit_code == USAGE_EXIT_CODE
+        if not isinstance(error, Exception) or is_usage_error or isinstance(error, self._fatal):
+            return False
+        self.reason, self.hint = _explain_error(error)
+        return True
+
+
 @contextmanager
 def contain_errors(model: str, stages: Iterable[Stage], undone: list[IncompleteCheck]) -> Iterator[None]:
-    """Turn an error about one model into an incomplete check of each stage, so that all other models are checked.
-
-    Errors in the arguments, the config and the lock, and interruptions, still end the command.
-    """
-    try:
+    """Turn an error about one model into an incomplete check of each stage; see `ErrorBoundary`."""
+    with ErrorBoundary() as caught:
         yield
-    except Exception as error:  # noqa: BLE001 - any error of this model
-        reason, hint = explain_error(error)
-        undone += (IncompleteCheck(stage, model, "", reason, hint, transient=True) for stage in sorted(stages))
+    if caught.reason:
+        undone += (
+            IncompleteCheck(stage, model, "", caught.reason, caught.hint, transient=True) for stage in sorted(stages)
+        )
 
 
 @contextmanager
 def note_errors(subject: str, problems: list[str]) -> Iterator[None]:
-    """Add an error about one model or file to `problems`, so that all others are handled; see `contain_errors`."""
-    try:
+    """Add an error about one model or file to `problems`; see `ErrorBoundary`."""
+    with ErrorBoundary() as caught:
         yield
-    except Exception as error:  # noqa: BLE001 - any error of this subject
-        problems.append(f"{subject}: {describe_error(error)}")
+    if caught.reason:
+        problems.append(f"{subject}: {caught.text}")
 
 
-def describe_error(error: Exception) -> str:
-    """Return the reason and the hint of `explain_error` as one text."""
-    return "; ".join(filter(None, explain_error(error)))
-
-
-def explain_error(error: Exception) -> tuple[str, str]:
-    """Return the reason why a check of one model could not be completed, and a hint. Unexpected errors are written to
-    a bug report.
-
-    Raises:
-        OnnxgateError: the error is about the arguments, the config or the lock.
-    """
+def _explain_error(error: Exception) -> tuple[str, str]:
+    """Return the reason and a hint. Unexpected errors are written to a bug report."""
     if isinstance(error, OnnxgateError):
-        if error.exit_code == USAGE_EXIT_CODE:
-            raise error
         return error.message, error.hint or ""
     if fault := find_machine_fault(error):
         return fault

@@ -6,7 +6,7 @@ import enum
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -102,18 +102,24 @@ def decided_by_runs(runtimes: Sequence[str]) -> Relation:
 
 
 class OnRuntime(msgspec.Struct, frozen=True):
-    """The runtime that a hit is about, with details that apply only to this runtime."""
+    """The runtime that a hit is about, with details that apply only to this runtime and to others of its engine."""
 
     name: str
     detail: str = ""  # a verb phrase that this runtime adds to the message: "implements up to 19"
     works_since: str = ""
     works_until: str = ""
+    others: tuple[str, ...] = ()  # names of further runtimes of this engine about which the hit is the same
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all runtimes."""
+        return (self.name, *self.others)
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """One problem in one model on at most one runtime, as yielded by a rule.
+    """One problem in one model, as yielded by a rule.
 
-    `message` does not name the runtime. Hits that differ only in `on` become one finding.
+    `message` does not name the runtimes. Hits that differ only in `on` become one finding.
     """
 
     place: Place
@@ -130,9 +136,15 @@ class Hit(msgspec.Struct, frozen=True):
     identity: str = ""
 
     @property
-    def runtime(self) -> str:
-        """Name of the runtime that the hit is about; "" if there is none."""
-        return self.on.name if self.on else ""
+    def runtimes(self) -> tuple[str, ...]:
+        """Names of the runtimes that the hit is about; "" stands for the model as a whole."""
+        return self.on.names if self.on else ("",)
+
+    @property
+    def oldest_runtime(self) -> str:
+        """Name of the oldest of `runtimes`."""
+        names = self.runtimes
+        return names[0] if len(names) == 1 else sort_runtimes(frozenset(names))[0]
 
     @property
     def deciding_runtimes(self) -> tuple[str, ...]:
@@ -150,6 +162,16 @@ class RuleHit:
     hit: Hit
     silent: bool = False  # the rule is off; only the relations of the hit are used
     fingerprint: str = field(default="", compare=False)  # of the finding that it becomes; set by `assign_fingerprints`
+
+    def exclude(self, runtimes: Collection[str]) -> RuleHit | None:
+        """Return the hit on its other runtimes; None if there are none."""
+        names = [name for name in self.hit.runtimes if name not in runtimes] if runtimes else self.hit.runtimes
+        if not names:
+            return None
+        if self.hit.on is None or len(names) == len(self.hit.runtimes):
+            return self
+        on = msgspec.structs.replace(self.hit.on, name=names[0], others=tuple(names[1:]))
+        return replace(self, hit=msgspec.structs.replace(self.hit, on=on))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +238,24 @@ def runtime_sort_key(name: str) -> tuple[str, Version]:
     return engine, version_sort_key(release)
 
 
+@functools.lru_cache(maxsize=256)
+def sort_runtimes(names: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of runtimes, oldest first. The result is cached, since many findings have the same runtimes."""
+    return tuple(sorted(names, key=runtime_sort_key))
+
+
 def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
     """Join names of runtimes, as in `onnxruntime 1.16.3 and 1.20.1–1.22.1, and openvino 2026.4.1`.
 
     Three or more runtimes that are neighbors in `known` form a range.
     """
+    return _name_runtimes(frozenset(runtimes), tuple(known))
+
+
+@functools.lru_cache(maxsize=256)
+def _name_runtimes(runtimes: frozenset[str], known: tuple[str, ...]) -> str:
     by_engine: dict[str, list[str]] = {}
-    for name in sorted(runtimes, key=runtime_sort_key):
+    for name in sort_runtimes(runtimes):
         by_engine.setdefault(name.partition(" ")[0], []).append(name.partition(" ")[2])
     phrases = [f"{engine} {_format_releases(engine, releases, known)}" for engine, releases in by_engine.items()]
     if len(phrases) > 1 and any(" and " in phrase for phrase in phrases):
@@ -230,8 +263,8 @@ def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
     return join_phrases(phrases)
 
 
-def _format_releases(engine: str, releases: Sequence[str], known: Sequence[str]) -> str:
-    every = _sort_releases(engine, tuple(known))
+def _format_releases(engine: str, releases: Sequence[str], known: tuple[str, ...]) -> str:
+    every = _sort_releases(engine, known)
     runs: list[list[str]] = []
     for release in releases:
         after = every.index(release) - 1 if release in every else -1
@@ -245,11 +278,8 @@ def _format_releases(engine: str, releases: Sequence[str], known: Sequence[str])
 
 @functools.lru_cache(maxsize=16)
 def _sort_releases(engine: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the releases of one engine, oldest first.
-
-    The result is cached, since all findings of a check have the same runtimes.
-    """
-    names = (name.partition(" ") for name in sorted(set(known), key=runtime_sort_key))
+    """Return the releases of one engine, oldest first."""
+    names = (name.partition(" ") for name in sort_runtimes(frozenset(known)))
     return tuple(release for known_engine, _, release in names if known_engine == engine)
 
 
@@ -293,4 +323,4 @@ def _finding_identity(judged: RuleHit) -> FindingIdentity:
 
 def _hit_sort_key(judged: RuleHit) -> tuple[object, ...]:
     hit = judged.hit
-    return (runtime_sort_key(hit.runtime), hit.place, hit.node, judged.level.value, hit.message, hit.fix)
+    return (runtime_sort_key(hit.oldest_runtime), hit.place, hit.node, judged.level.value, hit.message, hit.fix)

@@ -220,13 +220,26 @@ def list_reasons(model: MatrixModel) -> list[ReasonSpan]:
 
     `detail` is taken from the newest release.
     """
+    listed = [(entry.effective_reasons, entry) for entry in reversed(model.runtimes)]
+    groups: dict[tuple[Predicted, int], list[tuple[tuple[Reason, ...], Entry]]] = {}
+    for reasons, entry in listed:  # many releases have the same object
+        groups.setdefault((entry.state, id(reasons)), []).append((reasons, entry))
     newest: dict[tuple[Predicted, Reason], Reason] = {}
-    runtimes: dict[tuple[Predicted, Reason], list[str]] = {}
-    for entry in reversed(model.runtimes):
-        for key, reason in {(entry.state, _without_detail(it)): it for it in entry.effective_reasons}.items():
+    spans: dict[tuple[Predicted, Reason], list[tuple[str, ...]]] = {}
+    for (state, _), group in groups.items():
+        names = tuple(entry.runtime for _, entry in reversed(group))
+        for key, reason in {(state, _without_detail(it)): it for it in group[0][0]}.items():
             newest.setdefault(key, reason)
-            runtimes.setdefault(key, []).append(entry.runtime)
-    return [ReasonSpan(newest[key], tuple(reversed(names)), key[0]) for key, names in runtimes.items()]
+            spans.setdefault(key, []).append(names)
+    return [ReasonSpan(newest[key], _join_names(model, parts), key[0]) for key, parts in spans.items()]
+
+
+def _join_names(model: MatrixModel, parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Join the names of releases in ascending order."""
+    if len(parts) == 1:
+        return parts[0]
+    names = {name for part in parts for name in part}
+    return tuple(entry.runtime for entry in model.runtimes if entry.runtime in names)
 
 
 def _without_detail(reason: Reason) -> Reason:

@@ -101,6 +101,11 @@ def find_call_limits() -> CallLimits | None:
     return limits if limits is not None and limits.time_s and limits.memory_bytes else None
 
 
+def describe_exceeded_memory(limits: CallLimits) -> CallFailure:
+    """Return the failure of a call that exceeded its memory limit."""
+    return CallFailure("memory", f"{limits.memory_bytes // 2**20} MiB")
+
+
 def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
     """Return the reason why a model could not be read, and a hint. `doing` is a phrase such as "reading it".
 
@@ -409,7 +414,7 @@ def _describe_exception(error: Exception, bounds: CallLimits) -> CallFailure:
     if isinstance(error, FailedCallError | FailedStartError):
         return error.failure
     if isinstance(error, MemoryError):
-        return CallFailure("memory", f"{bounds.memory_bytes // 2**20} MiB")
+        return describe_exceeded_memory(bounds)
     return CallFailure("raised", f"{type(error).__name__}: {error}", describe_bug(error).traceback)
 
 

@@ -81,19 +81,19 @@ class WaysOut(msgspec.Struct, frozen=True):
 
 
 class RefusedOperation(msgspec.Struct, frozen=True):
-    """An operation that one runtime does not support, with all affected nodes."""
+    """An operation that runtimes of one engine do not support for the same reason, with all affected nodes."""
 
     rule: SupportGapRule
     model: str
     place: Place  # the source line that created the first node, or the place of the model
-    runtime: str
+    runtimes: tuple[str, ...]
     problem: str  # equal for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
-    detail: str  # what this release supports, as a verb phrase: "implements `T` as `tensor(float)`"
+    detail: str  # what these releases support, as a verb phrase: "implements `T` as `tensor(float)`"
     operator: str  # "Det", with the domain unless it is the default domain; "" for an input or output of the model
     nodes: NodeGroup
     about: str = ""  # distinguishes several problems with the same operator: "T=tensor(double)"
     ways: WaysOut = WaysOut()
-    opset_too_new: bool = False  # the runtime does not support the opset, which may be the cause
+    opset_too_new: bool = False  # the runtimes do not support the opset, which may be the cause
     extensions: tuple[str, ...] = ()  # of the target; none of them registers the operator
     is_castable: bool = False  # the runtimes can cast between float and the type of the model's input or output
 

@@ -463,7 +463,8 @@ def _create_runnable_models(planned: Sequence[PlannedModel], results: StageResul
     for it in results.judged:
         level = it.hit.level or rules.by_id[it.rule].level  # regardless of the level in the config
         if it.stage is Stage.SUPPORT and it.hit.model and level is Level.ERROR:
-            refused.setdefault(it.hit.model, {}).setdefault(it.hit.runtime, {})[it.rule] = None
+            for runtime in it.hit.runtimes:
+                refused.setdefault(it.hit.model, {}).setdefault(runtime, {})[it.rule] = None
     for model in planned:
         names, refused_by = [runtime.name for runtime in model.runtimes], refused.get(model.path, {})
         yield RunnableModel(

@@ -358,14 +358,21 @@ def join_executions(results: Iterable[ExecutionResult]) -> ExecutionResult:
 def apply_runs(judged: Sequence[RuleHit], execution: ExecutionResult) -> list[RuleHit]:
     """Drop hits that a run has made obsolete, and limit hits that the runs decide to what the runs confirm."""
     accepted = execution.completed - {(runs.model, runs.runtime) for runs in execution.faulty}
-    refused = {(it.hit.model, it.hit.runtime) for it in judged if it.stage is Stage.SUPPORT and it.level is Level.ERROR}
+    refused = {
+        (it.hit.model, runtime)
+        for it in judged
+        if it.stage is Stage.SUPPORT and it.level is Level.ERROR
+        for runtime in it.hit.runtimes
+    }
     resulting: list[RuleHit] = []
     for rule_hit in judged:
         hit = rule_hit.hit
         if any((hit.model, name) in execution.ran for name in hit.deciding_runtimes):
             resulting += _limit_to_failures(rule_hit, accepted, refused)
-        elif (hit.model, hit.runtime) not in execution.ran or OPEN_UNTIL_RUN not in hit.relations:
+        elif OPEN_UNTIL_RUN not in hit.relations:
             resulting.append(rule_hit)
+        elif left := rule_hit.exclude([name for name in hit.runtimes if (hit.model, name) in execution.ran]):
+            resulting.append(left)
     return resulting
 
 

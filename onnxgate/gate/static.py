@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from onnxgate import rules
-from onnxgate.core.bug_reports import contain_errors, explain_error
+from onnxgate.core.bug_reports import ErrorBoundary, contain_errors
 from onnxgate.core.files import (
     REMEMBERED_BYTES,
     Identity,
@@ -441,10 +441,9 @@ def _stat_or_none(path: Path) -> os.stat_result | None:
 
 
 def _add_known_state(model: SelectedModel, entry: LockedModel | None, file: ModelFile, root: Path) -> ModelFile:
-    try:
+    with ErrorBoundary() as caught:
         return file_stage.add_known_state(model, entry, file, root)
-    except Exception as error:  # noqa: BLE001 - only this model is undecided
-        return ModelFile(model.path, model.place, undecided=explain_error(error))
+    return ModelFile(model.path, model.place, undecided=(caught.reason, caught.hint))
 
 
 def _is_current(file: ModelFile, model: SelectedModel, hashed_bytes: int = REMEMBERED_BYTES) -> bool:

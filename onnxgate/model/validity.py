@@ -378,7 +378,7 @@ def _infer_strictly(model: ModelProto, content: bytes) -> ModelProto | None:
     nodes that contain such operators, other errors inside of them would not be found.
     """
     try:
-        return onnx_functions.infer_shapes(content, check_type=True, strict_mode=True)
+        return onnx_functions.infer_shapes(model if model.functions else content, check_type=True, strict_mode=True)
     except _ONNX_ERRORS as error:
         lines = [line for line in str(error).partition(_CONTEXT)[0].splitlines() if line.strip()]
         real = [line for line in lines if not _UNKNOWN_TYPE.search(line)]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnxgate.core.files import read_limited
 from onnxgate.core.jobs import Job, Observation, Unavailable
 from onnxgate.core.subprocesses import CommandRunner
 from onnxgate.project.engines import engine_family, runs_on_node
@@ -31,6 +32,9 @@ def adapter_name(engine: str) -> str:
     return engine_family(engine).replace("-", "_")
 
 
+MAX_PTH_BYTES = 2**16
+
+
 @dataclass(frozen=True, slots=True)
 class EngineProgram:
     """Program of one environment that runs the jobs of an engine."""
@@ -46,8 +50,9 @@ class EngineProgram:
         cls, engine: str, interpreter: Path, *, own: bool = False, worker: Path = WORKER_FOLDER
     ) -> EngineProgram:
         """Return the program of an environment with this interpreter."""
-        environment = str(interpreter.parent.parent)  # with `-S`, Python itself does not know it
-        return cls(engine, (str(interpreter),), frozenset([] if own else [environment]), own, worker)
+        environment = interpreter.parent.parent  # with `-S`, Python itself does not know it
+        reads = frozenset(_list_linked_packages(environment) if own else [str(environment)])
+        return cls(engine, (str(interpreter),), reads, own, worker)
 
     @property
     def adapter(self) -> str:
@@ -63,11 +68,28 @@ class EngineProgram:
 
     def write_permissions(self, folder: WorkerFolder, permissions: Permissions) -> Path:
         """Write the file for `command`: the permissions, and those that the program itself needs."""
-        return folder.write_permissions(permissions | Permissions(self.reads))
+        return folder.write_permissions(permissions, self.reads)
 
     def variables(self, folder: WorkerFolder) -> Mapping[str, str]:
         """Return the environment variables of a worker in the sandbox."""
         return sandbox.runtime_variables(os.environ, folder.path, own=self.own)
+
+
+def _list_linked_packages(environment: Path) -> Iterator[str]:
+    """Yield the folders outside of an environment that its packages are in: of `.pth` files, and targets of links.
+
+    They may be hidden, as the cache of uv, whose link mode `symlink` creates a link for each file of a package.
+    """
+    for entry in environment.glob("lib*/python3*/site-packages/*"):
+        with contextlib.suppress(OSError, ValueError):  # the files may change, and the environment is checked later
+            if entry.suffix == ".pth":
+                lines = read_limited(entry, MAX_PTH_BYTES).decode("utf-8", "replace").splitlines()
+                folders = (entry.parent / line.strip() for line in lines if not line.startswith(("#", "import")))
+                yield from (os.path.realpath(folder) for folder in folders if folder.is_dir())
+            elif entry.is_symlink():
+                yield os.path.realpath(entry)
+            elif (entry / "__init__.py").is_symlink():
+                yield str(Path(os.path.realpath(entry / "__init__.py")).parents[1])  # with `numpy.libs`
 
 
 def run_job(program: EngineProgram, job: Job, commands: CommandRunner, limits: JobLimits) -> Observation:

@@ -51,7 +51,8 @@ class Progress:
     def finished(self, worker: str, activity: str, outcome: str) -> None:
         """Handle the outcome of an activity.
 
-        It is `created`, `reused`, `ready`, `completed`, `refused`, `crashed`, `timed-out` or `unavailable`.
+        It is `completed`, `refused`, `crashed`, `timed-out` or `unavailable` or, for an environment, `created`,
+        `created again` with the reason, `reused`, `ready` or `unavailable`.
         """
 
 
@@ -269,8 +270,10 @@ class WorkerThread(threading.Thread):
         except UnavailableError as error:
             progress.finished(spec.name, PREPARE_ACTIVITY, "unavailable")
             return Unavailable(reason=error.message, hint=error.hint or "")
-        created = spec.runtime.name in environments.created
-        outcome = "ready" if spec.interpreter else "created" if created else "reused"
+        name = spec.runtime.name
+        outcome = "ready" if spec.interpreter else "created" if name in environments.created else "reused"
+        if name in environments.changed:
+            outcome = "created again, because its files have changed"
         progress.finished(spec.name, PREPARE_ACTIVITY, outcome)
         return prepared
 
@@ -315,6 +318,8 @@ class WorkerThread(threading.Thread):
 
     def _run_or_restart(self, session: WorkerSession, queued: QueuedJob) -> Observation:
         observation = self._run(session, queued)
+        if self._limited:
+            observation = sandbox.explain_denial(observation, queued.job, self._permissions)
         if not (session.cannot_start and isinstance(observation, Unavailable)):
             return observation
         if self._may_run_unsandboxed:

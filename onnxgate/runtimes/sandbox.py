@@ -7,7 +7,7 @@ restricted, since they run the repository's own code; only the CI runner's envir
 from __future__ import annotations
 
 import contextlib
-import functools
+import itertools
 import os
 import re
 import secrets
@@ -26,6 +26,7 @@ from onnxgate.core.subprocesses import TELEMETRY_VARIABLES, without_ci_variables
 from onnxgate.project.engines import RECORDS
 from onnxgate.runtimes.memory import measure_model
 from onnxgate.runtimes.protocol import is_complete_npy_file
+from onnxgate.runtimes.worker.sandbox import exclude_private, has_library_magic, list_libraries
 
 if sys.platform != "win32":
     import pwd
@@ -66,7 +67,6 @@ REMOVED_VARIABLES = ("ALLOW_RELEASED_ONNX_OPSET_ONLY", "PYTHONHOME")
 
 Source: measured; with the first variable, onnxruntime 1.28 to 1.31 load opset 27.
 """
-_LIBRARY_NAME = re.compile(r"\.(?:so|dylib|dll|pyd)(?:\.[\d.]+)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,11 @@ class Permissions:
             and self.processes >= required.processes
             and self.devices >= required.devices
             and self.file_mib >= required.file_mib
-            and all(map(self._is_readable, required.reads))
+            and all(map(self.names, required.reads))
         )
 
-    def _is_readable(self, path: str) -> bool:
+    def names(self, path: str) -> bool:
+        """Return whether a path is in `reads`, or in a folder there."""
         return path in self.reads or any(str(parent) in self.reads for parent in Path(path).parents)
 
     def __or__(self, added: Permissions) -> Permissions:
@@ -128,6 +129,55 @@ def find_hidden_data(job: jobs.Job) -> str:
     return next((location for model in models if model for location in measure_model(model).hidden_data), "")
 
 
+def explain_denial(observation: jobs.Observation, job: jobs.Job, permissions: Permissions) -> jobs.Observation:
+    """Return the observation. If the engine failed because the sandbox denied access to a file, it is `Unavailable`.
+
+    The failure is not that of the model: without the sandbox, the engine could read the file.
+    """
+    match observation:
+        case jobs.Unavailable(reason=text, hint=""):
+            pass
+        case jobs.Refused(failure=jobs.Failure(text=text)):
+            pass
+        case jobs.Completed(result=jobs.RunResult(cases=cases)):
+            text = "\n".join(case.failure.text for case in cases if case.failure is not None)
+        case _:
+            return observation
+    file = _find_denied_file(text, Path(getattr(job, "model", "")).parent, permissions)
+    hint = OWN_FILES_HINT if permissions.all_reads else LOCKED_FILES_HINT
+    return jobs.Unavailable(reason=f"the sandbox denies access to `{file}`", hint=hint) if file else observation
+
+
+OWN_FILES_HINT = (
+    "move the file, so that no part of its path below the home folder or the root of the repository begins with a dot"
+)
+LOCKED_FILES_HINT = (
+    "a locked runtime reads only its packages, the model with its external data, inputs, and libraries next to those "
+    "in `extensions`; to read other files, use an environment of your own (`python` of the target)"
+)
+_PATH = re.compile(r"'([^'\n]{1,500})'|\"([^\"\n]{1,500})\"|(/[^\s:'\",;]{1,500})")
+MAX_PATHS = 20
+
+
+def _find_denied_file(text: str, folder: Path, permissions: Permissions) -> str:
+    """Return the file in an error text that this process can read, but not the worker; "" if none was denied.
+
+    Paths in the text may be relative to the folder of the model.
+    """
+    if not sys.platform.startswith("linux") or "ermission denied" not in text:
+        return ""
+    paths = (next(filter(None, match.groups())) for match in itertools.islice(_PATH.finditer(text), MAX_PATHS))
+    files = ((path, folder / path) for path in paths)
+    return next((path for path, file in files if not permissions.names(str(file)) and _is_readable_file(file)), "")
+
+
+def _is_readable_file(path: Path) -> bool:
+    try:
+        return path.is_file() and os.access(path, os.R_OK)
+    except (OSError, ValueError):  # not a valid path
+        return False
+
+
 def _job_files(job: jobs.Job) -> Iterator[str]:
     if isinstance(job, jobs.SessionJob):
         yield from list_model_files(job.model)
@@ -142,10 +192,11 @@ def _job_files(job: jobs.Job) -> Iterator[str]:
 
 def _list_libraries(library: str) -> Iterator[str]:
     """Yield a library, and the shared libraries in its folders, which it may load."""
-    yield library
-    for folder in dict.fromkeys((Path(library).parent, Path(os.path.realpath(library)).parent)):
-        with contextlib.suppress(OSError):
-            yield from (str(file) for file in folder.iterdir() if _LIBRARY_NAME.search(file.name))
+    real = os.path.realpath(library)
+    if real == library or has_library_magic(real):  # a link may lead to any file
+        yield library
+    for folder in dict.fromkeys((os.path.dirname(library), os.path.dirname(real))):  # noqa: PTH120
+        yield from list_libraries(folder)
 
 
 def _find_private_folders(permissions: Permissions) -> set[Path]:
@@ -159,11 +210,15 @@ def _find_private_folders(permissions: Permissions) -> set[Path]:
     private |= folders if permissions.all_reads else set()
     with contextlib.suppress(OSError):  # the working directory was removed
         folders.add(Path(os.path.realpath(Path.cwd())))
-    is_root = functools.cache(lambda folder: (folder / ".git").exists())
     for folder in folders:
         above = (folder, *folder.parents)
-        private.update(above[: max((index for index, parent in enumerate(above) if is_root(parent)), default=-1) + 1])
+        roots = [index for index, parent in enumerate(above) if _is_repository(parent)]
+        private.update(above[: max(roots, default=-1) + 1])
     return private
+
+
+def _is_repository(folder: Path) -> bool:
+    return (folder / ".git").exists()
 
 
 def _list_user_files(private: Set[Path]) -> Iterator[str]:
@@ -172,7 +227,8 @@ def _list_user_files(private: Set[Path]) -> Iterator[str]:
     Hidden names begin with a dot. They may contain credentials.
     """
     ancestors = {parent for folder in private for parent in folder.parents}
-    pending = [Path("/")]
+    roots = (folder for folder in private if _is_repository(folder))  # may be in a hidden folder of the home folder
+    pending = [Path("/"), *roots]
     while pending:
         path = pending.pop()
         if path in private or path in ancestors:
@@ -228,11 +284,15 @@ class WorkerFolder:
         """Home folder of the worker, and the only folder that it can write to."""
         self.path.mkdir()
 
-    def write_permissions(self, permissions: Permissions) -> Path:
-        """Write the worker's permissions to a file that the worker cannot change."""
+    def write_permissions(self, permissions: Permissions, program_reads: Set[str] = frozenset()) -> Path:
+        """Write the worker's permissions to a file that the worker cannot change.
+
+        `program_reads` are the files and folders that its program needs for any job.
+        """
         file = self.path.with_name("rights.json")
         private = _find_private_folders(permissions)
-        reads = {*permissions.reads, *(_list_user_files(private) if permissions.all_reads else ())}
+        program_files = exclude_private(program_reads, [*map(str, private)])  # `.pth` files may name the repository
+        reads = {*permissions.reads, *program_files, *(_list_user_files(private) if permissions.all_reads else ())}
         fields = {**asdict(permissions), "reads": sorted(reads), "folder": str(self.path)}
         fields["private"] = sorted(map(str, private))
         file.write_bytes(msgspec.json.encode(fields))

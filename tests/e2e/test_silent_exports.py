@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -108,24 +109,38 @@ def test_runs(by_hand: Repository) -> None:
     assert "depend on random operators (`RandomNormalLike`)" in str(report["skipped"])
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-def test_opsets(opset: int, by_hand: Repository, toolchain: Path, tmp_path: Path) -> None:
+def test_opsets(command: Repository, toolchain: Path, tmp_path: Path) -> None:
     """For an opset that the exporter does not support, the fix names the nearest one that all targets support."""
-    repository = by_hand.at(copy_tree(ROOT / PROJECTS / "exporters", tmp_path / "project"))
-    expected = {f"models/{name}.onnx": found for name, found in OPSETS[opset].items()}
-    config = f'opset = {{ "ai.onnx" = {opset} }}\n[targets.server]\nruntime = "onnxruntime==1.31.1"\n'
-    entry = '[[model]]\npath = "models/{0}.onnx"\nsource = "export/sources.py:{0}"\n'
-    repository.write("onnxgate.toml", config + "".join(entry.format(name) for name in OPSETS[opset]))
-    _export(repository.folder, toolchain, list(OPSETS[opset]))
+    repository = _with_toolchain(command, toolchain).at(copy_tree(ROOT / PROJECTS / "exporters", tmp_path / "project"))
+    models = {(name, opset): f"models/{name}-{opset}.onnx" for opset, names in OPSETS.items() for name in names}
+    config = 'opset = { "ai.onnx" = 17 }\n[targets.server]\nruntime = "onnxruntime==1.31.1"\n'
+    for (name, opset), path in models.items():
+        own = f"opset = {opset}\n" if opset != 17 else ""
+        config += f'[[model]]\npath = "{path}"\nsource = "export/sources.py:{name}"\n{own}'
+    repository.write("onnxgate.toml", config)
+    names = sorted({name for name, _ in models})
+    _export(repository.folder, toolchain, names)
+    for (name, _), path in models.items():
+        shutil.copy(repository.folder / f"models/{name}.onnx", repository.folder / path)
+    for name in names:
+        (repository.folder / f"models/{name}.onnx").unlink()
     commit(repository.folder)
     _lock(repository)
     report = repository.report("--stage", "file,export", status=1)
-    fixes = [
-        finding["fix"] for finding in report["findings"] if finding["rule"] == "export-opset-ignored" or opset == 17
-    ]
+    fixes = {
+        opset: [
+            finding["fix"]
+            for finding in report["findings"]
+            if finding["model"].endswith(f"-{opset}.onnx")
+            and (finding["rule"] == "export-opset-ignored" or opset == 17)
+        ]
+        for opset in OPSETS
+    }
 
-    assert findings_by_model(repository, report, without="export-stale") == expected
-    assert any(fix.startswith(NEAREST[opset]) for fix in fixes)
+    assert findings_by_model(repository, report, without="export-stale") == {
+        path: OPSETS[opset][name] for (name, opset), path in models.items()
+    }
+    assert [opset for opset in OPSETS if not any(fix.startswith(NEAREST[opset]) for fix in fixes[opset])] == []
 
 
 def findings_by_model(repository: Repository, report: Mapping[str, Any], without: str = "") -> dict[str, set[Finding]]:
@@ -148,7 +163,7 @@ def _names(repository: Repository) -> list[str]:
 @pytest.fixture(scope="session")
 def by_hand(command: Repository, toolchain: Path, create_once: Callable[[str, Make], Path]) -> Repository:
     """Return the project with models exported without onnxgate, locked without an index."""
-    exporting = command.with_environment(VIRTUAL_ENV=toolchain.parent.parent)
+    exporting = _with_toolchain(command, toolchain)
 
     def make(folder: Path) -> None:
         project = copy_tree(ROOT / PROJECTS / "exporters", folder / "project")
@@ -157,6 +172,10 @@ def by_hand(command: Repository, toolchain: Path, create_once: Callable[[str, Ma
         _lock(exporting.at(project))
 
     return exporting.at(create_once("exporters", make) / "project")
+
+
+def _with_toolchain(command: Repository, toolchain: Path) -> Repository:
+    return command.with_environment(VIRTUAL_ENV=toolchain.parent.parent)
 
 
 def _export(folder: Path, toolchain: Path, names: Sequence[str]) -> None:

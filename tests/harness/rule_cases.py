@@ -89,7 +89,7 @@ def findings_of_evidence(recorded: Path) -> list[Finding]:
 def judged_by_all(subjects: Sequence[object]) -> list[Finding]:
     """Return the resolved and merged findings of all rules about the subjects."""
     judged = list(resolution.apply_rules(subjects, rules.ALL, {}))
-    known = sorted({finding.hit.runtime for finding in judged if finding.hit.runtime})
+    known = sorted({name for finding in judged for name in finding.hit.runtimes if name})
     return resolution.merge_runtimes(resolution.resolve_hits(judged), known)
 
 

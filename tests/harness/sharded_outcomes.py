@@ -270,7 +270,7 @@ def _part(gathered: StageResults, own: Collection[str], used: Collection[str]) -
     return replace(
         gathered,
         file=replace(
-            gathered.file, hits=tuple(hit for hit in gathered.file.hits if mine(hit.hit.model, hit.hit.runtime))
+            gathered.file, hits=tuple(hit for hit in gathered.file.hits if mine(hit.hit.model, hit.hit.runtimes[0]))
         ),
         lock=LockResult({path: facts for path, facts in gathered.facts.items() if path in own}),
         change=ChangeResult(tuple(it for it in gathered.change.changes if it.model in own or it.model not in PATHS)),

@@ -10,13 +10,16 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import onnx.parser
 import pytest
+from onnx import helper
 
 import onnxgate
 from campaigns.fuzz.large_models import LARGER
+from campaigns.fuzz.scaled_models import functions
 from onnxgate import api
 from onnxgate.core.process_pool import Call, CallFailure, CallLimits, FailedCallError, ProcessPool
 from onnxgate.model import onnx_functions
@@ -109,6 +112,44 @@ def test_results_equal_those_of_onnx() -> None:
         onnx_functions.check_model(MODEL.SerializeToString().replace(b"Concat", b"Nothin"))
 
 
+FUNCTIONS = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 18, "l" : 1]>
+    g (float[2] x) => (y) <float[N] a> { a, b = l.f (x) c = l.g <to = 7> (b) y = Concat <axis = 0> (c, c) }
+    <domain: "l", opset_import: ["" : 18, "l" : 1]> f (i) => (o, p) { o = Relu (i) p = l.g <to = 10> (o) }
+    <domain: "l", opset_import: ["" : 18]> g <to> (i) => (o) { o = Cast <to: int = @to> (i) }
+""")
+
+
+def test_many_calls_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Types do not depend on whether functions are inlined, and errors name the model's own nodes."""
+    invalid = deepcopy(FUNCTIONS)
+    invalid.functions[0].node[0].CopyFrom(helper.make_node("Concat", ["i"], ["o"], axis=5))
+    followed = onnx_functions.infer_shapes(FUNCTIONS, strict_mode=True)
+    with pytest.raises(OnnxError) as own:
+        onnx_functions.infer_shapes(invalid, strict_mode=True)
+    monkeypatch.setattr(onnx_functions, "MAX_FUNCTION_COPIES", 0)
+    inlined = onnx_functions.infer_shapes(FUNCTIONS, strict_mode=True)
+    with pytest.raises(OnnxError) as again:
+        onnx_functions.infer_shapes(invalid, strict_mode=True)
+
+    assert {it.name: it.type for it in followed.graph.value_info} == {
+        it.name: it.type for it in inlined.graph.value_info
+    }
+    assert followed.graph.output == inlined.graph.output
+    assert (followed.graph.node, followed.functions) == (inlined.graph.node, inlined.functions)
+    assert str(own.value) == str(again.value)
+
+
+def test_many_functions_take_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnx copies the map of all functions for each call, which took 3 s for 8,000 functions."""
+    monkeypatch.setattr(onnx_functions, "find_call_limits", CallLimits)  # so that this process runs the calls
+    model = functions(8000)
+    started = time.process_time()
+
+    assert len(onnx_functions.infer_shapes(model, strict_mode=True).graph.value_info) == 7999
+    assert time.process_time() - started < 1
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 def test_a_failure_affects_one_call() -> None:
     """Crashes and huge allocations are errors of their call; later calls run in a new child process."""
@@ -120,6 +161,38 @@ def test_a_failure_affects_one_call() -> None:
 
     assert failures == ["crashed", "memory"]
     assert onnx_functions.infer_shapes(MODEL).graph.value_info[0].name == "a"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+def test_a_failure_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same call fails at once the second time, since each failure may take a minute and 4 GiB; others still run."""
+    requests = []
+    run = onnx_functions._OnnxProcess.run
+    monkeypatch.setattr(
+        onnx_functions._OnnxProcess, "run", lambda child, request: requests.append(request[2]) or run(child, request)
+    )
+    monkeypatch.setattr(onnx_functions, "_failures", {})
+    for options in ({}, {}, {"data_prop": True}):
+        with pytest.raises(FailedCallError, match="a function of onnx crashed"):
+            onnx_functions.infer_shapes(CRASHING, **options)
+
+    assert [(False, False, False), (False, False, True)] == requests
+    with ProcessPool(1) as pool:
+        limits = CallLimits(60, 4 * 2**30)
+        assert [1] == pool.run([Call(count_calls, 2, int, limits)])
+
+
+def count_calls(times: int) -> int:
+    """Run inference that exceeds the memory limit, and return how often it ran."""
+    calls = []
+    infer = onnx_functions._FUNCTIONS["infer"]
+    functions = {"infer": lambda *arguments: calls.append(arguments) or infer(*arguments)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnx_functions, "_FUNCTIONS", functions)
+        for _ in range(times):
+            with pytest.raises(FailedCallError, match="needed more than 4096 MiB of memory"):
+                onnx_functions.infer_shapes(GREEDY)
+    return len(calls)
 
 
 def test_threads_share_the_child() -> None:

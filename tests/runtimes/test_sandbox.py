@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ from onnxgate.core.jobs import (
     CaseResult,
     Completed,
     Crashed,
+    Failure,
     InputCase,
     Load,
     LoadResult,
@@ -39,6 +42,7 @@ from onnxgate.runtimes.environments.health import check_health
 from onnxgate.runtimes.pool import UNSANDBOXED_NOTE, WorkerPool
 from onnxgate.runtimes.sandbox import Permissions
 from onnxgate.runtimes.worker import linux_sandbox
+from onnxgate.runtimes.worker.sandbox import exclude_private
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.harness.models import write
 from tests.runtimes.conftest import Locked
@@ -113,7 +117,7 @@ def test_sandbox_refuses_unneeded_actions(den: Den, port: int) -> None:
     """The system refuses each attempt, the worker stays usable, and nothing outside has changed."""
     seen = attempts(den, port, (*FILES, *OTHERS, "tell_a_secret"), limited=True)
 
-    assert {name: type(each) for name, each in seen.items()} == dict.fromkeys(seen, Refused)
+    assert [name for name, each in seen.items() if not isinstance(each, Refused | Unavailable)] == []
     assert [path.name for path in sorted(den.outside.iterdir())] == ["key", "spare"]
 
 
@@ -258,7 +262,7 @@ def test_a_model_that_came_later_is_read(den: Den, port: int) -> None:
         second = host.submit(den.hostile_spec(port), Load(model=den.model("read_the_model"))).result(60)
         third = host.submit(den.hostile_spec(port), Load(model=den.model("read_what_git_signs_in_with"))).result(60)
 
-    assert (type(first), type(second), type(third)) == (Completed, Completed, Refused)
+    assert (type(first), type(second), type(third)) == (Completed, Completed, Unavailable)
 
 
 @held
@@ -302,20 +306,126 @@ def test_a_user_environment_cannot_read_credentials(
 
 
 @held
+def test_a_repository_in_a_hidden_folder(den: Den, fake_worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's build can import modules of the repository, such as `~/.jenkins/workspace/app`, but reads no keys."""
+    repository = den.outside / ".jenkins" / "app"
+    files = {"src/module.py": True, ".env": False, "../token": False}
+    for file in files:
+        (repository / file).parent.mkdir(parents=True, exist_ok=True)
+        (repository / file).write_text("x")
+    (repository / ".git").mkdir()
+    monkeypatch.setenv("HOME", str(den.outside))
+    monkeypatch.chdir(repository)
+    seen = {}
+    with WorkerPool(Environments(den.folder, offline=True), 1, worker=fake_worker) as host:
+        for file in files:
+            variables = (("OUTSIDE", str(repository)), ("KEY", file))
+            spec = WorkerSpec("own 1.0", "hostile", interpreter=Path(sys.executable), environment=variables)
+            job = Load(model=den.model("read_the_named_key"))
+            seen[file] = isinstance(host.submit(spec, job).result(60), Completed)
+
+    assert files == seen
+
+
+def test_packages_that_are_linked_into_an_environment(tmp_path: Path) -> None:
+    """Packages of a user's environment are readable in hidden folders: uv's links, and those of `.pth` files."""
+    packages = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
+    for folder in (
+        packages / "numpy",
+        packages / "plain",
+        tmp_path / ".uv" / "hash" / "numpy",
+        tmp_path / ".src" / "a",
+    ):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    (packages / "numpy" / "__init__.py").unlink()
+    (packages / "numpy" / "__init__.py").symlink_to(tmp_path / ".uv" / "hash" / "numpy" / "__init__.py")
+    (packages / "module.py").symlink_to(tmp_path / ".uv" / "module.py")
+    (packages / "a.pth").write_text(f"# comment\nimport sys\n{tmp_path}/.src\n{tmp_path}/missing\n")
+    (packages / "b.pth").write_bytes(bytes(2**17))
+    program = EngineProgram.of_python("onnxruntime", tmp_path / "venv" / "bin" / "python", own=True)
+
+    assert {str(tmp_path / name) for name in (".uv/hash", ".uv/module.py", ".src")} == program.reads
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_program_files_never_include_private_files(own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `.pth` file may name the repository (an editable installation); Node.js may be in a folder that contains it."""
+    repository = tmp_path / "lib" / "app"
+    for file in ("lib/node.js", "lib/app/src/a.py", "lib/app/.env", "lib/app/.git/config"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    monkeypatch.chdir(repository)
+    folder = sandbox.WorkerFolder()
+    program_reads = frozenset({str(repository) if own else str(tmp_path / "lib")})
+    reads = set(json.loads(folder.write_permissions(Permissions(all_reads=own), program_reads).read_bytes())["reads"])
+    folder.close()
+
+    expected = repository / "src" if own else tmp_path / "lib" / "node.js"
+    private = {tmp_path, tmp_path / "lib", repository, repository / ".env", repository / ".git"}
+    assert str(expected) in reads
+    assert not reads & {*map(str, private)}
+
+
+@held
+def test_a_hidden_file_that_a_user_s_build_needs(den: Den, fake_worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build that cannot read a file is undecided, not the failure of a model; the reason names the sandbox."""
+    monkeypatch.setenv("HOME", str(den.outside))
+    (den.outside / ".settings").write_text("threads=1")
+    variables = (("OUTSIDE", str(den.outside)), ("KEY", ".settings"))
+    spec = WorkerSpec("own 1.0", "hostile", interpreter=Path(sys.executable), environment=variables)
+    with WorkerPool(Environments(den.folder, offline=True), 1, worker=fake_worker) as host:
+        observation = host.submit(spec, Load(model=den.model("read_the_named_key"))).result(60)
+
+    assert observation == Unavailable(
+        reason=f"the sandbox denies access to `{den.outside / '.settings'}`", hint=sandbox.OWN_FILES_HINT
+    )
+
+
+DENIALS = {
+    "PermissionError: [Errno 13] Permission denied: '{}/.cfg'": "{}/.cfg",
+    "{}/.cfg: cannot open shared object file: Permission denied": "{}/.cfg",
+    'open file "{}/.cfg" fail, errno = 13 - Permission denied': "{}/.cfg",
+    "[Errno 13] Permission denied: '.cfg'": ".cfg",  # relative to the model
+    "[Errno 13] Permission denied: '{}/missing'": "",
+    "[Errno 13] Permission denied: '{}'": "",  # a folder
+    "[Errno 13] Permission denied: '\ud800'": "",
+    "the node '{}/.cfg' is invalid": "",
+}
+
+
+@pytest.mark.skipif(not LINUX, reason="files are only restricted on Linux")
+@pytest.mark.parametrize("text", DENIALS)
+def test_errors_of_denied_files(text: str, tmp_path: Path) -> None:
+    """The sandbox is the cause of an error only if this process can read the file."""
+    (tmp_path / ".cfg").touch()
+    file = DENIALS[text].format(tmp_path)
+    failure = Failure(type="Fail", text=text.format(tmp_path))
+    job = Load(model=str(tmp_path / "m.onnx"))
+    result = RunResult(providers=(), outputs=(), cases=(CaseResult(), CaseResult(failure=failure)))
+    for observation in (Refused(failure=failure), Unavailable(reason=failure.text), Completed(result=result)):
+        denied = Unavailable(reason=f"the sandbox denies access to `{file}`", hint=sandbox.LOCKED_FILES_HINT)
+
+        assert (denied if file else observation) == sandbox.explain_denial(observation, job, Permissions())
+        assert observation == sandbox.explain_denial(observation, job, Permissions(frozenset({str(tmp_path)})))
+
+
+@held
 def test_a_repository_in_a_system_folder_is_unreadable(
     den: Den, tmp_path: Path, fake_worker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The repository and the home folder are excluded from readable folders; links to them are, too."""
     system = tmp_path / "system"
     files = {"lib/a.so": True, "lib/home/token": False, "lib/app/.git/config": False, "lib/app/key": False}
+    files |= {"lib/app/ops.so": True, "lib/app/key.so": False}
     for file in files:
         (system / file).parent.mkdir(parents=True, exist_ok=True)
-        (system / file).write_text("secret")
+        (system / file).write_text("\x7fELF" if file == "lib/app/ops.so" else "secret")
     for link, target in {"link": "lib/app", "lib/up": "..", "lib/b": "a.so"}.items():
         (system / link).symlink_to(target)
     files |= {"lib/b": True, "link/key": False, "lib/up/lib/app/key": False}
     monkeypatch.setenv("HOME", str(system / "lib" / "home"))
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(system))
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{system}:{system / 'lib' / 'app'}")
     monkeypatch.chdir(system / "lib" / "app")
     seen = {}
     with den.host(limited=True) as host:
@@ -327,6 +437,40 @@ def test_a_repository_in_a_system_folder_is_unreadable(
             )
 
     assert seen == files
+
+
+def test_a_system_folder_that_is_private(tmp_path: Path) -> None:
+    """If the home folder is a system folder such as `/usr/bin`, its hidden files are unreadable, also through links."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("python3.11", ".netrc"):
+        (folder / name).touch()
+    for link, target in {"X11": ".", "python3": "python3.11", "key": ".netrc", "up": "..", "out": "../out"}.items():
+        (folder / link).symlink_to(target)
+    (tmp_path / "link").symlink_to("bin")
+    paths = set(exclude_private([str(folder), str(tmp_path / "link")], [str(folder)]))
+
+    assert {str(folder / name) for name in ("python3.11", "out")} == paths
+
+
+@held
+def test_a_private_folder_in_the_standard_library(den: Den, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules are found even if the standard library contains the repository or the home folder: Python lists it."""
+    python = Environments(cache, offline=True).interpreter("3.11")
+    ask = [python, "-I", "-S", "-c", "import os; print(os.path.dirname(os.__file__))"]
+    library = Path(subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip())
+    seen = {}
+    for home in (library / "wsgiref", library):
+        monkeypatch.setenv("HOME", str(home))
+        variables = (("OUTSIDE", str(home)), ("KEY", "util.py"))
+        spec = replace(den.hostile_spec(0), environment=variables)
+        with den.host(limited=True) as host:
+            for attempt in ("import_a_module", "read_the_named_key"):
+                seen[home.name, attempt] = host.submit(spec, Load(model=den.model(attempt))).result(60)
+
+    assert seen["wsgiref", "import_a_module"] == Completed(result=LoadResult(providers=("wave",)))
+    assert isinstance(seen["wsgiref", "read_the_named_key"], Unavailable)
+    assert seen[library.name, "import_a_module"] == Completed(result=LoadResult(providers=("wave",)))
 
 
 @held
@@ -419,11 +563,24 @@ def test_libraries_next_to_an_extension_are_readable(tmp_path: Path) -> None:
     """An extension may load shared libraries in its folder; other files there are unreadable."""
     libraries = {"ops.so", "libdep.so.1.2", "libdep.so", "helper.dylib"}
     for name in (*libraries, ".env", "secret.so.key", "notes.txt"):
-        (tmp_path / name).touch()
+        (tmp_path / name).write_bytes(b"\x7fELF" if name in libraries else b"secret")
+    (tmp_path / "key.so").symlink_to(".env")
     job = Load(model=str(tmp_path / "m.onnx"), extensions=(str(tmp_path / "ops.so"), "package"))
     reads = sandbox.required_permissions([job], None, own=False).reads
 
     assert {str(tmp_path / name) for name in ("m.onnx", *libraries)} == reads
+
+
+def test_an_extension_that_leads_to_a_secret_is_unreadable(tmp_path: Path) -> None:
+    """A committed link could otherwise give the libraries of a pull request access to any file of the user."""
+    (tmp_path / "id_rsa").write_text("secret")
+    (tmp_path / "blob").write_bytes(b"\x7fELF")
+    (tmp_path / "key.so").symlink_to("id_rsa")
+    (tmp_path / "ops.so").symlink_to("blob")  # as in caches of large files
+    job = Load(model=str(tmp_path / "m.onnx"), extensions=(str(tmp_path / "key.so"), str(tmp_path / "ops.so")))
+    reads = sandbox.required_permissions([job], None, own=False).reads
+
+    assert {str(tmp_path / "m.onnx"), str(tmp_path / "ops.so")} == reads
 
 
 @pytest.mark.skipif(not LINUX, reason="says something else elsewhere")

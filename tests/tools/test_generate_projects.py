@@ -50,11 +50,16 @@ def test_handmade_files_are_current() -> None:
 
 
 @pytest.mark.torch
-def test_all_files_are_current(toolchain: Path) -> None:
-    """Exported files equal the generator's output."""
-    result = generate(toolchain, "--check")
+def test_all_files_are_current(toolchain: Path, tmp_path: Path) -> None:
+    """Exported files equal the generator's output; when it was locked, `broken` had only valid, locked models."""
+    folder = tmp_path / "locked"
+    result = generate(toolchain, "--check", "--as-locked", os.fspath(folder))
 
     assert (result.returncode, result.stdout) == (0, "all files are up to date\n"), result.stderr
+    assert (folder / "models" / "retired.onnx").exists()
+    assert not (folder / "models" / "never-locked.onnx").exists()
+    for path in (folder / "models").glob("*.onnx"):
+        assert onnx.load(path, load_external_data=False).graph.node, path.name
 
 
 def test_fixtures_are_small() -> None:
@@ -124,16 +129,3 @@ def test_expected_lines_exist(project: str) -> None:
 def test_broken_covers_many_rules() -> None:
     """The project shows at least twelve rules."""
     assert len({finding["rule"] for finding in findings("broken")}) >= 12
-
-
-@pytest.mark.torch
-def test_locked_state_is_valid(toolchain: Path, tmp_path: Path) -> None:
-    """When it was locked, `broken` had only valid, locked models with all their data."""
-    folder = tmp_path / "locked"
-    result = generate(toolchain, "--as-locked", os.fspath(folder))
-
-    assert result.returncode == 0, result.stderr
-    assert (folder / "models" / "retired.onnx").exists()
-    assert not (folder / "models" / "never-locked.onnx").exists()
-    for path in (folder / "models").glob("*.onnx"):
-        assert onnx.load(path, load_external_data=False).graph.node, path.name

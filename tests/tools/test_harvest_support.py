@@ -8,9 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
+import zlib
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 
 import msgspec
 import onnx
@@ -20,10 +20,13 @@ from packaging.version import Version
 from onnxgate.project.lock.npm import NpmClient
 from onnxgate.project.lock.types import NpmPackage
 from onnxgate.support import harvest as joining
+from onnxgate.support import operators
 from onnxgate.support.harvest import BuildDump
+from onnxgate.support.limits import get_limits
 from onnxgate.support.operators import (
     SINGLE,
     FormalParameter,
+    Implementation,
     Kernel,
     Operator,
     Schema,
@@ -207,21 +210,50 @@ def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.index
 @pytest.mark.skipif(sys.platform != "linux", reason="the shipped data are of Linux")
-@pytest.mark.parametrize(("module", "release"), [(measuring, "1.25.1"), (web, "1.30.0")], ids=["native", "web"])
-def test_a_release_that_is_taken_out_is_harvested_as_it_was(module: ModuleType, release: str, tmp_path: Path) -> None:
+def test_a_release_that_is_taken_out_is_harvested_as_it_was(tmp_path: Path) -> None:
     """The first run measures the real package; the second one reuses its record."""
-    if module is web:
-        need("node")
-    copy, work = tmp_path / "data", tmp_path / "work"
+    copy, work, release = tmp_path / "data", tmp_path / "work", "1.25.1"
     shutil.copytree(DATA, copy)
-    _forget(copy, module.DESCRIPTION, release)
-    arguments = ("--engine", module.DESCRIPTION.engine, "--data", copy, "--work", work, release)
+    _forget(copy, DESCRIPTION, release)
+    arguments = ("--engine", DESCRIPTION.engine, "--data", copy, "--work", work, release)
     missed = run_tool("--check", *arguments)
     written = run_tool(*arguments)
 
     assert (1, f"{release} is being measured") == (missed.returncode, missed.stdout.splitlines()[0]), missed.stderr
     assert (0, f"{release} is already measured") == (written.returncode, written.stdout.splitlines()[0]), written.stderr
     assert [] == [path.name for path in sorted(DATA.iterdir()) if not data.is_same(copy / path.name, path.read_bytes())]
+
+
+@pytest.mark.index
+@pytest.mark.skipif(sys.platform != "linux", reason="the shipped data are of Linux")
+def test_a_web_release_is_measured_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits of the real package, and the kernels of every fifth operator, are those of the shipped data."""
+    need("node")
+    in_force = web.in_force
+    monkeypatch.setattr(
+        web,
+        "in_force",
+        lambda *given: [it for it in in_force(*given) if zlib.crc32(it[0].name.encode()) % 5 == 0],
+    )
+    (release,) = web.find(["1.30.0"])
+    record = web.measure(tmp_path, release)
+    shipped = operators.get_implementation(release.release, web.ENGINE)
+    assert shipped is not None
+    opsets = {release.release: dict(record.harvest.limits.opsets)}
+    measured = operators.build_implementations(record.harvest.table, opsets)[release.release]
+    probed = {(it.domain, it.operator) for it in record.results}
+
+    assert record == web.recorded(tmp_path, release)
+    assert record.harvest.limits == get_limits(release.release, web.ENGINE)
+    assert len(probed) > 50
+    assert [] == [name for name in sorted(probed) if list_kernels(measured, name) != list_kernels(shipped, name)]
+
+
+def list_kernels(known: Implementation, name: tuple[str, str]) -> list[tuple[object, ...]]:
+    """Return the versions and types of an operator's kernels."""
+    operator = known.operator(*name)
+    assert operator is not None
+    return [(kernel.start, kernel.end, kernel.provider, kernel.constraints) for kernel in operator.kernels]
 
 
 def _forget(folder: Path, description: data.Description, release: str) -> None:

@@ -42,6 +42,7 @@ WIDTHS = (360, 390, 1280)
 READ_ANSWERS = """
 async (addresses) => {
   const answers = [];
+  document.documentElement.style.display = addresses.length > 99 ? "none" : "";  // many are read without drawing them
   for (const address of addresses) {
     const changed = new Promise((done) => addEventListener("hashchange", done, { once: true }));
     if (location.hash !== address) {

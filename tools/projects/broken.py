@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import zipfile
@@ -179,6 +180,7 @@ def _checkpoint() -> bytes:
     return buffer.getvalue()
 
 
+@functools.cache
 def exported_files(root: Path) -> dict[str, bytes]:
     """Export the models of the project's scripts, and return them by path. Needs torch."""
     names = ("classifier", "frames", "approximate", *EDITS)

@@ -17,7 +17,7 @@ from onnxgate.commands.fix.definition import Change, Fix, FixRequest, NoFix, Ver
 from onnxgate.commands.fix.fixes import FIXES
 from onnxgate.commands.fix.model_file import write_parts
 from onnxgate.commands.fix.verification import ModelPair, Verification, verify_fix
-from onnxgate.core.bug_reports import explain_error
+from onnxgate.core.bug_reports import ErrorBoundary
 from onnxgate.core.errors import StorageError
 from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import STATIC_STAGES, Stage
@@ -114,14 +114,10 @@ def fix_models(
         folder = scratch / str(index)
         folder.mkdir()
         fixer = _ModelFixer(request, fix_options, pool, folder, tuple(fixes), outcome, planned, runs)
-        try:
+        result = FixResult(planned.model, "unverified")
+        with ErrorBoundary(StorageError) as caught:
             result = fixer.repair()
-        except StorageError:
-            raise
-        except Exception as error:  # noqa: BLE001 - any error of this model
-            reason, hint = explain_error(error)
-            result = FixResult(planned.model, "unverified", reason=reason, hint=hint)
-        yield result
+        yield replace(result, reason=caught.reason, hint=caught.hint) if caught.reason else result
 
 
 MAX_COPIED_BYTES = 1024**3

@@ -40,7 +40,7 @@ from onnxgate.commands.init.dependencies.requirements_files import (
     read_requirements,
 )
 from onnxgate.commands.init.text_files import UnreadableFileError, read_text
-from onnxgate.core.bug_reports import describe_error
+from onnxgate.core.bug_reports import note_errors
 from onnxgate.project.engines import is_satisfiable
 
 IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "tests", "test", "fixtures", "vendor", "third_party"})
@@ -126,7 +126,9 @@ def find_deployments(folder: Path, paths: Iterable[str], root: Path | None = Non
     runtimes: dict[DeployedRuntime, None] = {}
     for path, reader in sorted(read.items(), key=lambda item: (item[0].count("/"), item[0])):
         file = included.get(path, RequirementsFile(path))
-        runtimes |= dict.fromkeys(_read_file(folder, file, reader, problems))
+        with note_errors(path, problems):
+            for runtime in _read_file(folder, file, reader, problems):
+                runtimes[runtime] = None
     used = tuple(dict.fromkeys(_apply_constraints(_mark_development_packages(tuple(runtimes)))))
     declared = tuple(_drop_satisfied_ranges(used))
     deployed = tuple(runtime for runtime in declared if not runtime.is_for_development)
@@ -152,8 +154,6 @@ def _read_file(folder: Path, file: RequirementsFile, reader: Reader, problems: l
         problems.append(f"{file.path}: {reason}")
     except RecursionError:
         problems.append(f"{file.path}: nested too deeply")
-    except Exception as error:  # noqa: BLE001 - any error of this file
-        problems.append(f"{file.path}: {describe_error(error)}")
 
 
 def select_reader(path: str) -> Reader | None:

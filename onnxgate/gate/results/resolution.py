@@ -26,6 +26,7 @@ from onnxgate.core.findings import (
     assign_fingerprints,
     name_runtimes,
     runtime_sort_key,
+    sort_runtimes,
     version_sort_key,
 )
 from onnxgate.core.report import Finding, ReportedPlace
@@ -142,35 +143,58 @@ def resolve_hits(judged: Sequence[RuleHit], accepts: Callable[[RuleHit], bool] =
     confirmed: set[HitKey] = set()
     for rule_hit in judged:
         for effect, target in _iterate_effects(rule_hit.hit):
-            key = (target, rule_hit.hit.model, rule_hit.hit.runtime)
+            keys = [(target, rule_hit.hit.model, runtime) for runtime in rule_hit.hit.runtimes]
             if effect.is_observation and effect.drops_target:
-                contradicted.add(key)
+                contradicted.update(keys)
             if effect.is_observation and effect.confirms_target:
-                confirmed.add(key)
+                confirmed.update(keys)
+    sources = {runtime for rule_hit in judged if rule_hit.hit.relations for runtime in rule_hit.hit.runtimes} | {""}
     standing: list[RuleHit] = []
     by_key: dict[HitKey, list[RuleHit]] = {}
     for rule_hit in judged:
-        keys = _list_identifying_keys(rule_hit, targets)
-        if not rule_hit.silent and contradicted.isdisjoint(keys):
-            standing.append(rule_hit)
-            for key in keys:
-                by_key.setdefault(key, []).append(rule_hit)
-    remaining = [rule_hit for rule_hit in standing if not _is_redundant(rule_hit, by_key, confirmed, accepts)]
-    return [ResolvedHit(it, not confirmed.isdisjoint(_list_identifying_keys(it, targets))) for it in remaining]
+        left = None if rule_hit.silent else rule_hit.exclude(_select_runtimes(rule_hit, targets, contradicted))
+        if left is not None:
+            standing.append(left)
+            for reference in _list_references(left, targets):
+                for runtime in (ANY_RUNTIME, *sources.intersection(left.hit.runtimes)):
+                    by_key.setdefault((reference, left.hit.model, runtime), []).append(left)
+    remaining = [
+        left
+        for rule_hit in standing
+        if (left := rule_hit.exclude(_list_redundant(rule_hit, by_key, confirmed, accepts))) is not None
+    ]
+    resolved: list[ResolvedHit] = []
+    for rule_hit in remaining:
+        certain = _select_runtimes(rule_hit, targets, confirmed)
+        parts = (rule_hit.exclude(certain), rule_hit.exclude({*rule_hit.hit.runtimes} - certain) if certain else None)
+        resolved += [ResolvedHit(part, bool(index)) for index, part in enumerate(parts) if part is not None]
+    return resolved
 
 
-def _is_redundant(
+def _list_redundant(
     rule_hit: RuleHit,
     by_key: Mapping[HitKey, Sequence[RuleHit]],
     confirmed: set[HitKey],
     accepts: Callable[[RuleHit], bool],
+) -> list[str]:
+    """Return the runtimes on which the relations of a hit drop it; add the targets that they confirm to `confirmed`."""
+    if not rule_hit.hit.relations:
+        return []
+    return [it for it in rule_hit.hit.runtimes if _is_redundant(rule_hit, it, by_key, confirmed, accepts)]
+
+
+def _is_redundant(
+    rule_hit: RuleHit,
+    name: str,
+    by_key: Mapping[HitKey, Sequence[RuleHit]],
+    confirmed: set[HitKey],
+    accepts: Callable[[RuleHit], bool],
 ) -> bool:
-    """Return whether the relations of a hit drop this hit; add the targets that they confirm to `confirmed`."""
     is_redundant = False
     for effect, target in _iterate_effects(rule_hit.hit):
         if effect.is_observation:
             continue
-        for runtime in {rule_hit.hit.runtime or ANY_RUNTIME, ""}:  # "": the whole model
+        for runtime in {name or ANY_RUNTIME, ""}:  # "": the whole model
             key = (target, rule_hit.hit.model, runtime)
             severity = LEVELS.index(rule_hit.level)
             causes = [it for it in by_key.get(key, ()) if LEVELS.index(it.level) <= severity]
@@ -187,14 +211,21 @@ def _iterate_effects(hit: Hit) -> Iterator[tuple[RelationEffect, HitReference]]:
             yield RELATION_EFFECTS[relation.kind], relation.to
 
 
-def _list_identifying_keys(judged: RuleHit, targets: Set[HitReference]) -> tuple[HitKey, ...]:
-    """Return the keys by which relations refer to a hit. `targets` are what all relations refer to.
+def _list_references(judged: RuleHit, targets: Set[HitReference]) -> Set[HitReference]:
+    """Return those of `targets`, to which relations refer, that select a hit: with and without its topic."""
+    return {HitReference(judged.rule), HitReference(judged.rule, judged.hit.topic)} & targets if targets else set()
 
-    There are keys with and without its topic, for its runtime and for any runtime.
-    """
-    hit = judged.hit
-    names = {HitReference(judged.rule), HitReference(judged.rule, hit.topic)} & targets if targets else ()
-    return tuple((name, hit.model, runtime) for name in names for runtime in (hit.runtime, ANY_RUNTIME))
+
+def _select_runtimes(judged: RuleHit, targets: Set[HitReference], keys: Set[HitKey]) -> set[str]:
+    """Return the runtimes of a hit on which one of `keys` selects it."""
+    references = _list_references(judged, targets) if keys else ()
+    model = judged.hit.model
+    return {
+        runtime
+        for reference in references
+        for runtime in judged.hit.runtimes
+        if (reference, model, runtime) in keys or (reference, model, ANY_RUNTIME) in keys
+    }
 
 
 def merge_runtimes(resolved: Sequence[ResolvedHit], locked: Sequence[str]) -> list[Finding]:
@@ -209,8 +240,9 @@ def merge_runtimes(resolved: Sequence[ResolvedHit], locked: Sequence[str]) -> li
 
 def _merge_group(group: list[ResolvedHit], locked: Sequence[str]) -> Finding:
     first = group[0].judged
-    hits = sorted({resolved_hit.judged.hit for resolved_hit in group}, key=lambda hit: runtime_sort_key(hit.runtime))
-    runtimes = tuple(dict.fromkeys(hit.runtime for hit in hits if hit.runtime))
+    distinct = {resolved_hit.judged.hit for resolved_hit in group}
+    hits = sorted(distinct, key=lambda hit: runtime_sort_key(hit.oldest_runtime))
+    runtimes = sort_runtimes(frozenset(name for hit in hits for name in hit.runtimes if name))
     states = [hit.on for hit in hits if hit.on]
     by_engine: dict[str, list[OnRuntime]] = {}
     for on in states:
@@ -269,7 +301,8 @@ def _join_message(message: str, states: Sequence[OnRuntime], availability: Seque
         message = f"{message}; {_describe_runtimes(states, locked)}"
         remarks = [*availability]
     else:
-        remarks = [*([name_runtimes({on.name for on in states}, locked)] if states else []), *availability]
+        names = {name for on in states for name in on.names}
+        remarks = [*([name_runtimes(names, locked)] if states else []), *availability]
     return f"{message} ({'; '.join(remarks)})" if remarks else message
 
 
@@ -278,8 +311,7 @@ def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> st
     groups: dict[str, list[str]] = {}
     for on in states:
         runtimes = groups.setdefault(on.detail, [])
-        if on.name not in runtimes:
-            runtimes.append(on.name)
+        runtimes += [name for name in on.names if name not in runtimes]
     phrases: list[str] = []
     engine = previous_verb = ""
     for detail, runtimes in groups.items():
@@ -409,7 +441,7 @@ def _observed_errors(gathered: StageResults, findings: Sequence[Finding]) -> fro
         (finding.rule, finding.model) for finding in findings if finding.level == "error" and not finding.ignored
     }
     return frozenset(
-        (rule_hit.hit.model, rule_hit.hit.runtime)
+        (rule_hit.hit.model, runtime)
         for rule_hit in gathered.judged
         if rule_hit.level is Level.ERROR
         and rule_hit.stage not in STATIC_STAGES
@@ -418,6 +450,7 @@ def _observed_errors(gathered: StageResults, findings: Sequence[Finding]) -> fro
             for effect, target in _iterate_effects(rule_hit.hit)
             if effect.drops_source
         )
+        for runtime in rule_hit.hit.runtimes
     )
 
 

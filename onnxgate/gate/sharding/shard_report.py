@@ -83,7 +83,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
     ignores = resolution.select_ignores(request, outcome.gathered)
     for resolved_hit in resolution.resolve_hits(outcome.gathered.judged, ignores.accepts):
         hit, judged = resolved_hit.judged.hit, resolved_hit.judged
-        if hit.model not in share.all_models:
+        for runtime in hit.runtimes if hit.model not in share.all_models else ():
             yield SharedHit(
                 rule=judged.rule,
                 level=judged.level.value,
@@ -93,7 +93,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
                 fix=render_advice(hit.fix),
                 model=hit.model,
                 node=hit.node,
-                runtime=hit.runtime,
+                runtime=runtime,
                 detail=hit.on.detail if hit.on else "",
                 works_since=hit.on.works_since if hit.on else "",
                 works_until=hit.on.works_until if hit.on else "",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import combinations, zip_longest
+from collections.abc import Hashable, Iterator, Mapping
+from itertools import zip_longest
 
 import msgspec
 
@@ -84,6 +84,9 @@ class NodeChangeCollector:
         self._scope = tuple(map(_format_step, scope.steps))
         self._it, self._models = scope.alignment, models
         self._old, self._new = self._it.old, self._it.new
+        self._outputs_of = _group_outputs(self._old), _group_outputs(self._new)
+        pairs = list(self._outputs())
+        self._paired = dict(pairs), {after: before for before, after in pairs}
         self._replaced = dict(self._replacements())
         self._replacing = {new: old for old, new in self._replaced.items()}
 
@@ -194,8 +197,8 @@ class NodeChangeCollector:
     def _unmatched(self, change: str, node: Node, wiring: Graph) -> NodeChange:
         """Describe an added or removed node, the origins of its inputs, and the nodes that use its outputs."""
         reads = [source for source in node.reads if source.kind != "nothing" and wiring.weight(source) is None]
-        outputs = zip(wiring.output_names, wiring.outputs, strict=True)
-        feeds = [*self._uses(node, wiring), *(f"output `{name}`" for name, it in outputs if it.node == node.index)]
+        outputs = self._outputs_of[wiring is self._new].get(node.index, ())
+        feeds = [*self._uses(node, wiring), *(f"output `{wiring.output_names[index]}`" for index in outputs)]
         return self._change(
             change,
             node,
@@ -233,11 +236,8 @@ class NodeChangeCollector:
             for _, reader, slot in wiring.consumers[node.index]
             if reader in matched and slot >= 0
         ]
-        ends = [
-            (opposite.outputs[a if is_new else b],)
-            for a, b in self._outputs()
-            if wiring.outputs[b if is_new else a].node == node.index
-        ]
+        outputs = self._outputs_of[is_new].get(node.index, ())
+        ends = [(opposite.outputs[self._paired[is_new][it]],) for it in outputs if it in self._paired[is_new]]
         known_uses = [pair[0] for pair in (*pairs, *ends) if pair]
         return bool(known_uses) and all(
             self._it.same(it, first) if is_new else self._it.same(first, it) for it in known_uses
@@ -266,21 +266,32 @@ class NodeChangeCollector:
         pairs = list(zip_longest(before.sources, after.sources, fillvalue=NO_VALUE))
         slots = [slot for slot, pair in enumerate(pairs) if self._rewired(*pair)]
         common = [slot for slot in slots if slot < min(len(before.sources), len(after.sources))]
-        for i, j in combinations(common, 2):
-            if self._it.same(pairs[i][0], pairs[j][1]) and self._it.same(pairs[j][0], pairs[i][1]):
-                harmless = after.operator[0] == DEFAULT_DOMAIN and after.operator[1] in COMMUTATIVE_OPERATORS
-                remark = f" (no effect on `{after.operator[1]}`)" if harmless else ""
-                yield Detail(kind="input", text=f"inputs {i} and {j} are swapped{remark}")
-                slots = [slot for slot in slots if slot not in (i, j)]
-                break
+        if (swapped := self._find_swapped({slot: pairs[slot] for slot in common})) is not None:
+            harmless = after.operator[0] == DEFAULT_DOMAIN and after.operator[1] in COMMUTATIVE_OPERATORS
+            remark = f" (no effect on `{after.operator[1]}`)" if harmless else ""
+            yield Detail(kind="input", text=f"inputs {swapped[0]} and {swapped[1]} are swapped{remark}")
+            slots = [slot for slot in slots if slot not in swapped]
         for slot in slots:
             was, origin = _format_source(self._old, pairs[slot][0]), _format_source(self._new, pairs[slot][1])
             yield Detail(kind="input", text=f"input {slot} {format_source_change(was, origin)}")
         if len(before.captured) == len(after.captured):
+            known = {self._it.value(source, is_old=True) for source in before.captured}
             for a, b in zip(before.captured, after.captured, strict=True):
-                if not any(self._it.same(source, b) for source in before.captured) and self._rewired(a, b):
+                if self._it.value(b, is_old=False) not in known and self._rewired(a, b):
                     change = format_source_change(_format_source(self._old, a), _format_source(self._new, b))
                     yield Detail(kind="input", text=f"captured value {change}")
+
+    def _find_swapped(self, pairs: Mapping[int, tuple[ValueSource, ValueSource]]) -> tuple[int, int] | None:
+        """Return the first two inputs whose values were swapped; None if there are none."""
+        values = {
+            slot: (self._it.value(old, is_old=True), self._it.value(new, is_old=False))
+            for slot, (old, new) in pairs.items()
+        }
+        by_values: dict[tuple[Hashable, Hashable], list[int]] = {}
+        for slot, both in values.items():
+            by_values.setdefault(both, []).append(slot)
+        swaps = ((slot, other) for slot, (old, new) in values.items() for other in by_values.get((new, old), ()))
+        return next((swap for swap in swaps if swap[0] < swap[1]), None)
 
     def _shape(self, before: Node, after: Node) -> Iterator[Detail]:
         counts = [len(trim_trailing_empty(it.proto.output)) for it in (before, after)]
@@ -293,6 +304,14 @@ class NodeChangeCollector:
                     if counts[0] != counts[1]:
                         change = f"changed from {counts[0]} to {counts[1]}"
                         yield Detail(kind="graph", text=f"number of {what}s of `{name}` {change}")
+
+
+def _group_outputs(graph: Graph) -> dict[int, list[int]]:
+    """Return the indices of the graph outputs that each node computes."""
+    groups: dict[int, list[int]] = {}
+    for index, source in enumerate(graph.outputs):
+        groups.setdefault(source.node, []).append(index)
+    return groups
 
 
 _BOOL_TYPE = 9

@@ -15,6 +15,8 @@ from onnxgate.model.reading.file_format import MAX_POINTER_BYTES, LfsPointer, pa
 
 SAFE_OPTIONS = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 """A checkout may belong to another user (in containers), and its settings may name programs to run."""
+NO_BARE_REPOSITORY = ("-c", "safe.bareRepository=explicit")
+"""Outside a work tree, git does not use a folder that looks like a bare repository. Source: git 2.38, `safe.adoc`."""
 LOCAL_TIMEOUT_S = 120
 FETCH_TIMEOUT_S = 1800
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
@@ -30,8 +32,11 @@ def run_git(
     offline: bool = False,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run git and return the result, with status 127 if git is not installed. `offline`: git does not fetch objects."""
-    command = ["git", *SAFE_OPTIONS, *arguments]
+    command = ["git", *SAFE_OPTIONS, *NO_BARE_REPOSITORY, *arguments]
     environment = {name: value for name, value in os.environ.items() if name not in HOOK_VARIABLES}
+    if root := find_git_root(folder.resolve()):
+        # Git itself would prefer committed files in a folder below that look like a bare repository, with its settings.
+        environment |= {"GIT_DIR": str(root / ".git"), "GIT_WORK_TREE": str(root)}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     environment |= {"GIT_NO_LAZY_FETCH": "1"} if offline else {}
     limit_s = LOCAL_TIMEOUT_S if offline else FETCH_TIMEOUT_S

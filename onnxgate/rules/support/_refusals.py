@@ -69,7 +69,11 @@ def create_refusal_hits(
         fix=", or ".join(_describe_way(way, subject) for way in subject.ways.suggestions)
         or _FIXES.get(subject.about, default_fix),
         on=OnRuntime(
-            subject.runtime, subject.detail, works_since=subject.ways.works_since, works_until=subject.ways.works_until
+            subject.runtimes[0],
+            subject.detail,
+            works_since=subject.ways.works_since,
+            works_until=subject.ways.works_until,
+            others=subject.runtimes[1:],
         ),
         topic=subject.problem,
         relations=follows_from(*causes) if subject.opset_too_new else (),

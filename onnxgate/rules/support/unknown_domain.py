@@ -31,6 +31,6 @@ def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
     if subject.extensions:
         fix = f"add a package that registers the operator next to {join_quoted(subject.extensions)} in `extensions`"
     export = Action("export the model without the operator")
-    can_extend = has_providers(parse_engine(subject.runtime))
+    can_extend = has_providers(parse_engine(subject.runtimes[0]))
     default_fix = (ConfigEdit(fix, essential=True), export) if can_extend else (export,)
     yield from create_refusal_hits(subject, "unknown-domain", default_fix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -15,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.core.files import cache_dir, read_limited, remove_path, replace_atomically
+from onnxgate.core.files import cache_dir, read_limited, remove_path, replace_atomically, sha256_of
 
 ENVIRONMENTS = "environments"
 """Name of the environments folder in the cache."""
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Version of the folder layout; after a change, all environments are created again."""
 
 SHARED_CACHE_VARIABLE = "ONNXGATE_KEPT_DIR"
@@ -85,6 +86,8 @@ class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layout: int
     key: str
     attempt: str
+    state: str  # digest of the sizes and modification times of all files
+    content: str  # digest of their contents
 
 
 class EnvironmentSlot(msgspec.Struct, frozen=True):
@@ -99,15 +102,27 @@ class EnvironmentSlot(msgspec.Struct, frozen=True):
     program: str = ""  # program of a finished attempt, relative to its folder; "" for a Python interpreter
 
     def ready(self) -> Path | None:
-        """Return the program of the environment; None if the environment is not complete."""
+        """Return the program of the environment; None if the environment is not complete, or its files have changed."""
+        marker = self._read_marker()
+        if marker is None:
+            return None
+        attempt = self.folder / "attempts" / marker.attempt
         try:
-            marker = msgspec.json.decode(read_limited(self._ready, MAX_MARKER_BYTES), type=ReadyMarker)
-        except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+            state = _digest_files(attempt, read=False)
+            if state != marker.state:  # a copied environment may have the same files at other times
+                if _digest_files(attempt, read=True) != marker.content:
+                    return None
+                with contextlib.suppress(OSError):
+                    self._write_marker(msgspec.structs.replace(marker, state=state))
+        except OSError:
             return None
-        if not _ATTEMPT_NAME.fullmatch(marker.attempt):
-            return None
-        program = self._program_of(self.folder / "attempts" / marker.attempt)
-        return program if (marker.layout, marker.key) == (LAYOUT_VERSION, self.key) and program.exists() else None
+        program = self._program_of(attempt)
+        return program if program.exists() else None
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the environment was complete, although its files may have changed since."""
+        return self._read_marker() is not None
 
     def build(self, build: BuildFunction) -> Path:
         """Build the environment in a new attempt and return its program. If it fails, remove all attempts."""
@@ -116,8 +131,8 @@ class EnvironmentSlot(msgspec.Struct, frozen=True):
         attempt.parent.mkdir(parents=True, exist_ok=True)
         try:
             build(attempt)
-            with replace_atomically(self._ready) as scratch:
-                scratch.write_bytes(msgspec.json.encode(ReadyMarker(LAYOUT_VERSION, self.key, attempt.name)))
+            digests = (_digest_files(attempt, read=read) for read in (False, True))
+            self._write_marker(ReadyMarker(LAYOUT_VERSION, self.key, attempt.name, *digests))
         except BaseException:
             self._clear()
             raise
@@ -126,6 +141,18 @@ class EnvironmentSlot(msgspec.Struct, frozen=True):
     def distrust(self) -> None:
         """Remove the marker, so that the environment is rebuilt on its next use."""
         remove_path(self._ready)
+
+    def _read_marker(self) -> ReadyMarker | None:
+        try:
+            marker = msgspec.json.decode(read_limited(self._ready, MAX_MARKER_BYTES), type=ReadyMarker)
+        except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        is_ours = (marker.layout, marker.key) == (LAYOUT_VERSION, self.key) and _ATTEMPT_NAME.fullmatch(marker.attempt)
+        return marker if is_ours else None
+
+    def _write_marker(self, marker: ReadyMarker) -> None:
+        with replace_atomically(self._ready) as scratch:
+            scratch.write_bytes(msgspec.json.encode(marker))
 
     def _clear(self) -> None:
         """Remove the marker and all attempts, except for files that cannot be removed because they are in use."""
@@ -138,6 +165,28 @@ class EnvironmentSlot(msgspec.Struct, frozen=True):
     @property
     def _ready(self) -> Path:
         return self.folder / "ready.json"
+
+
+def _digest_files(folder: Path, *, read: bool) -> str:
+    """Return a digest of the names of an environment's files with their sizes and times or, with `read`, contents.
+
+    Tests of packages, which are many files, are not included. Times have a resolution of seconds, as in tar archives.
+    """
+    rows: list[tuple[str, object]] = []
+    pending = [str(folder)]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending += [entry.path] if entry.name != "tests" else []
+                    continue
+                status = entry.stat(follow_symlinks=False)
+                state: object = (status.st_size, int(status.st_mtime))
+                if read:
+                    is_file = stat.S_ISREG(status.st_mode)
+                    state = sha256_of(Path(entry.path)) if is_file else os.path.realpath(entry.path)
+                rows.append((entry.path[len(str(folder)) :], state))
+    return hashlib.sha256(repr(sorted(rows)).encode(errors="surrogateescape")).hexdigest()
 
 
 def interpreter_of(environment: Path) -> Path:

@@ -50,8 +50,8 @@ def landlock_version() -> int:
     return max(0, _landlock_call(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_FLAG)))
 
 
-def restrict_files(reads: Sequence[str], writes: Sequence[str], *, lists_all: bool) -> None:
-    """Restrict this process to reading and writing these paths; with `lists_all`, it can list all folders.
+def restrict_files(reads: Sequence[str], writes: Sequence[str], lists: Sequence[str]) -> None:
+    """Restrict this process to reading and writing these paths, and to listing the folders in `lists`.
 
     Paths that do not exist are ignored.
 
@@ -69,7 +69,7 @@ def restrict_files(reads: Sequence[str], writes: Sequence[str], *, lists_all: bo
         raise last_error()
     try:
         _add_rules(ruleset, ((path, READ_RIGHTS) for path in reads))
-        _add_rules(ruleset, (("/", READ_DIR),) if lists_all else ())
+        _add_rules(ruleset, ((path, READ_DIR) for path in lists))
         _add_rules(ruleset, ((path, handled) for path in writes))
         if _landlock_call(RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)) != 0:
             raise last_error()

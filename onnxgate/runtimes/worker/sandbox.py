@@ -48,6 +48,9 @@ PLAIN_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/ura
 ACCELERATORS = ("nvidia", "dri", "kfd", "dxg", "accel", "shm")
 """Prefixes of accelerator devices in `/dev`."""
 PYTHON_SUBFOLDERS = ("bin", "lib", "lib64", "libexec", "share", "pyvenv.cfg")
+LIBRARY_NAME = re.compile(r"\.(?:so|dylib|dll|pyd)(?:\.[\d.]+)?$")
+LIBRARY_MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
+"""File names and first bytes of shared libraries. Source: elf.h, mach-o/loader.h, mach-o/fat.h, PE format."""
 
 
 def apply_sandbox(file: str) -> List[str]:
@@ -84,8 +87,11 @@ def _limit_on_linux(subject: str, needs: Dict[str, Any]) -> None:
         accelerators = [name for name in devices if name.startswith(ACCELERATORS)]
         writes = [needs["folder"], *PLAIN_DEVICES, *(os.path.join("/dev", name) for name in accelerators)]
         system = [*SYSTEM_PATHS, *_vendor_paths(), *_linker_paths(), *_python_paths()]
-        reads = [*_exclude(system, needs["private"]), *("/etc/" + name for name in ETC_FILES), *needs["reads"]]
-        linux_sandbox.restrict_files(reads, writes, lists_all=needs["all_reads"])
+        system += _library_paths(needs["private"])
+        reads = [*exclude_private(system, needs["private"]), *("/etc/" + name for name in ETC_FILES), *needs["reads"]]
+        # Python lists a folder before it imports modules from it. The standard library may contain a private folder.
+        lists = ["/"] if needs["all_reads"] else [os.path.dirname(os.__file__)]
+        linux_sandbox.restrict_files(reads, writes, lists)
     else:
         system_calls.restrict_system_calls(processes=needs["processes"], devices=needs["devices"])
 
@@ -131,23 +137,30 @@ def _list_folder(path: str) -> List[str]:
         return []
 
 
-def _exclude(paths: Iterable[str], private: List[str]) -> Iterator[str]:
-    """Yield the paths; instead of a path that contains private folders, yield the other files and folders in it."""
+def exclude_private(paths: Iterable[str], private: List[str]) -> Iterator[str]:
+    """Yield the paths. Instead of a path that contains private folders, yield the other files and folders in it.
+
+    If the path itself is a private folder, yield the files and folders whose names are not hidden.
+    """
     for path in paths:
-        real = os.path.realpath(path).rstrip("/") + "/"
-        inner = [folder for folder in private if folder.startswith(real)]
-        try:
-            names = os.listdir(real) if inner else []
-        except OSError:
-            continue
-        if not inner:
+        real = os.path.realpath(path)
+        is_private = real in private
+        if not is_private and not any(_is_in(folder, real) for folder in private):
             yield path
-        for name in names:
+            continue
+        for name in _list_folder(real):
             child = os.path.join(real, name)
-            target = os.path.realpath(child).rstrip("/") + "/"
-            is_private = any(target.startswith(folder + "/") for folder in inner)
-            if not is_private and not (os.path.islink(child) and any(folder.startswith(target) for folder in inner)):
-                yield from _exclude([child], inner)
+            target = os.path.realpath(child)
+            if os.path.islink(child):  # its target is readable if its own path is
+                is_excluded = any(_is_in(target, folder) or _is_in(folder, target) for folder in private)
+            else:
+                is_excluded = child in private or (is_private and name.startswith("."))
+            if not is_excluded:
+                yield from exclude_private([child], private)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _python_paths() -> Iterator[str]:
@@ -155,8 +168,32 @@ def _python_paths() -> Iterator[str]:
     prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *_environment_prefixes()}
     yield from (os.path.join(prefix, name) for prefix in sorted(prefixes) for name in PYTHON_SUBFOLDERS)
     yield os.path.dirname(os.__file__)  # not `sys.path`, to which packages can add other folders
-    yield from (entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(entry))
     yield os.path.dirname(os.path.abspath(__file__))
+
+
+def list_libraries(folder: str) -> Iterator[str]:
+    """Yield the shared libraries in a folder, without links of such a name that lead to other files, such as keys."""
+    for name in filter(LIBRARY_NAME.search, _list_folder(folder)):
+        if has_library_magic(os.path.join(folder, name)):
+            yield os.path.join(folder, name)
+
+
+def has_library_magic(path: str) -> bool:
+    """Return whether a file begins like a shared library."""
+    try:
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            return file.read(4).startswith(LIBRARY_MAGIC)
+    except OSError:
+        return False
+
+
+def _library_paths(private: List[str]) -> Iterator[str]:
+    """Yield the folders in `LD_LIBRARY_PATH`; of a private folder, such as the repository, only its libraries."""
+    for entry in filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(":")):
+        if os.path.realpath(entry) not in private:
+            yield entry
+        else:
+            yield from list_libraries(entry)
 
 
 def _environment_prefixes() -> Iterator[str]:

@@ -73,6 +73,18 @@ def _remember_implemented(builds: tuple[tuple[Implementation, tuple[str, ...]], 
     return set()
 
 
+class _Refusal(msgspec.Struct):
+    """A refused operation, with the names of the releases that refuse it."""
+
+    subject: RefusedOperation  # without runtimes
+    names: list[str]
+    first: TypedNode | None  # its first node, from which its place in the order follows; None if it has one release
+
+
+_Refusals = dict[tuple[object, ...], _Refusal]
+"""Refused operations by what their releases have in common."""
+
+
 class OperatorPredictions(msgspec.Struct, dict=True):
     """Predictions for the operators of a model on each runtime."""
 
@@ -93,16 +105,17 @@ class OperatorPredictions(msgspec.Struct, dict=True):
             for data in self.supports
         ]
         wrong, predictions = _find_wrong_constants(complete), {}
+        refusals: _Refusals = {}
         for data, own in zip(self.supports, complete, strict=True):
             prediction = restrict_to_known(own, data)
             if data.name in self.doubts and prediction.verdict == "loads":
                 prediction = replace(prediction, unknown_reason=self.doubts[data.name])
-            subjects += self._find_refused(data, prediction, wrong)
+            self._add_refused(refusals, data, prediction, wrong)
             subjects += self._find_refused_interface(data, prediction)
             subjects += self._find_unknown(data.name, prediction)
             if data.depth == "all" or prediction.verdict == "refused":
                 predictions[data.name] = prediction
-        return subjects, predictions
+        return [*self._join_refused(refusals), *subjects], predictions
 
     @functools.cached_property
     def questionable_kinds(self) -> tuple[TypedNode, ...]:
@@ -122,9 +135,14 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 implemented.add(node.operation)
         return tuple(questionable)
 
-    def _find_refused(
-        self, data: RuntimeSupportData, prediction: Prediction, wrong: Mapping[str, Sequence[NodeProblem]]
-    ) -> Iterator[RefusedOperation]:
+    def _add_refused(
+        self,
+        refusals: _Refusals,
+        data: RuntimeSupportData,
+        prediction: Prediction,
+        wrong: Mapping[str, Sequence[NodeProblem]],
+    ) -> None:
+        """Add the operations that a release refuses to `refusals`, in the order of their nodes."""
         groups: dict[tuple[str, str], list[NodeProblem]] = {}
         for problem in prediction.found:
             if problem.miss is not None:
@@ -134,24 +152,45 @@ class OperatorPredictions(msgspec.Struct, dict=True):
             assert gap is not None
             named = wrong.get(gap.problem, group)
             first = named[0].node
-            ways = self._find_ways_out(gap, named, data.engine)
+            opset_too_new = first.operation.domain in prediction.opsets_too_new
             is_probed = data.implementation is not None and data.implementation.is_probed
-            if is_probed and is_release_within(data.planned.runtime.release, ways.works_since, ways.works_until):
+            planned = data.planned
+            key = (
+                planned.runtime.engine,
+                planned.runtime.release if is_probed else "",
+                planned.extensions,
+                opset_too_new,
+                tuple(map(id, group)),  # `complete` contains all of them
+            )
+            if key in refusals:
+                refusals[key].names.append(data.name)
+                continue
+            ways = self._find_ways_out(gap, named, data.engine)
+            if is_probed and is_release_within(planned.runtime.release, ways.works_since, ways.works_until):
                 ways = replace(ways, works_since="", works_until="")  # other nodes cause the refusal
-            yield RefusedOperation(
+            subject = RefusedOperation(
                 rule=gap.rule,
                 model=self.model.path,
                 place=self._place(first),
-                runtime=data.name,
+                runtimes=(),
                 problem=gap.problem,
                 detail=gap.detail,
                 operator=first.operation.label,
                 about=gap.about,
                 nodes=self._describe_nodes(problem.node for problem in named),
                 ways=ways,
-                opset_too_new=first.operation.domain in prediction.opsets_too_new,
-                extensions=data.planned.extensions,
+                opset_too_new=opset_too_new,
+                extensions=planned.extensions,
             )
+            refusals[key] = _Refusal(subject, [data.name], None if is_probed else group[0].node)
+
+    def _join_refused(self, refusals: _Refusals) -> Iterator[RefusedOperation]:
+        """Yield the subject of each refusal, so that those of one release are in the order of the model's nodes."""
+        detached = self.typed.detached
+        nodes = self.typed.all_nodes() if len(refusals) > 1 else ()
+        order = {id(detached[node]): index for index, node in enumerate(nodes) if node in detached}
+        ordered = sorted(refusals.values(), key=lambda it: order.get(id(it.first), len(order)))
+        yield from (replace(it.subject, runtimes=tuple(it.names)) for it in ordered)
 
     def _find_refused_interface(self, data: RuntimeSupportData, prediction: Prediction) -> Iterator[RefusedOperation]:
         """Yield the inputs and outputs of the model with types that the runtime refuses."""
@@ -162,7 +201,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 rule="type-mismatch",
                 model=self.model.path,
                 place=self.model.place,
-                runtime=data.name,
+                runtimes=(data.name,),
                 problem=f"{value.kind} `{value.name}` of the model has type `{value.type}`",
                 detail=f"does not support {'tensors' if value.kind == 'tensor' else 'inputs and outputs'} of this type",
                 operator="",
@@ -232,9 +271,16 @@ class OperatorPredictions(msgspec.Struct, dict=True):
             follows_from=("unknown-domain", "unknown-operator"),
         )
 
+    @functools.cached_property
+    def _known_kinds(self) -> tuple[TypedNode, ...]:
+        """Those of `questionable_kinds` whose operator is in the table of a required release."""
+        builds = {it.engine: it.implementation for it in self.supports if it.implementation is not None}
+        operations = ((node, node.operation) for node in self.questionable_kinds)
+        return tuple(node for node, it in operations if any(own.knows(it.domain, it.name) for own in builds.values()))
+
     def find_experimental(self, data: RuntimeSupportData) -> tuple[ExperimentalOperation, ...]:
         """Return the operators that a release marks as experimental."""
-        if not any(_name_experimental(node, data.implementation) for node in self.questionable_kinds):
+        if not any(_name_experimental(node, data.implementation) for node in self._known_kinds):
             return ()
         groups: dict[str, list[TypedNode]] = {}
         for node in self.typed.all_nodes():
@@ -340,11 +386,10 @@ def _restrict_problem(
         return problem if data.depth == "all" else None
     if data.planned.extensions and gap.rule in ("unknown-domain", "unknown-operator"):
         return NodeProblem(problem.node, None, f"{gap.problem}, but {EXTENSION_DOUBT}")
+    if gap.rule not in ("missing-kernel", "attribute-unsupported"):
+        return problem
     schema = _find_schema(operation, implementation)
-    is_about_kernels = gap.rule in ("missing-kernel", "attribute-unsupported") and (
-        schema is not None and find_schema_violation(operation, schema) is None
-    )
-    if not is_about_kernels:
+    if schema is None or find_schema_violation(operation, schema) is not None:  # not about kernels
         return problem
     if data.depth == "schemas":
         return None

@@ -59,7 +59,7 @@ class GraphValues:
         self._captured: set[str] | None = None
         self._outputs: set[str] | None = None
         self._initializers: set[str] | None = None
-        self._inputs: set[str] = set()
+        self._inputs: set[str] | None = None
         self._sources: dict[str, ValueSource] = {}
         self._used: set[str] | None = None
 
@@ -120,14 +120,21 @@ class GraphValues:
 
     def _read_source(self, name: str) -> ValueSource:
         """Return the source of a value that no node of this graph computes."""
-        if self._initializers is None:
-            self._initializers = {tensor.name for tensor in getattr(self.graph.proto, "initializer", ())}
-            self._inputs = {getattr(value, "name", value) for value in getattr(self.graph.proto, "input", ())}
-        if name in self._initializers:
+        if self._is_initializer(name):
             return "constant"
-        if name in self._inputs:
+        if self._is_input(name):
             return "unknown" if self.is_in_function else "input" if self._outer is None else "computed"
         return "unknown" if self._outer is None else self._outer.find_source(name)
+
+    def _is_initializer(self, name: str) -> bool:
+        if self._initializers is None:
+            self._initializers = {tensor.name for tensor in getattr(self.graph.proto, "initializer", ())}
+        return name in self._initializers
+
+    def _is_input(self, name: str) -> bool:
+        if self._inputs is None:
+            self._inputs = {getattr(value, "name", value) for value in getattr(self.graph.proto, "input", ())}
+        return name in self._inputs
 
     def _combine(self, producer: NodeView) -> ValueSource:
         """Return the source of the outputs of a node. The shape of a value can be known although its data is not."""
@@ -229,10 +236,9 @@ class GraphValues:
                 return True
             inputs = [it for it in producer.inputs if it]
             return depth >= _MAX_DEPTH or all(self.may_be_folded(it, depth + 1, visited) for it in inputs)
-        if any(value.name == name for value in getattr(self.graph.proto, "input", ())):
+        if self._is_input(name):
             return self.is_in_function
-        own = any(tensor.name == name for tensor in getattr(self.graph.proto, "initializer", ()))
-        return own or self._outer is None or self._outer.may_be_folded(name, depth)
+        return self._is_initializer(name) or self._outer is None or self._outer.may_be_folded(name, depth)
 
     def is_stored(self, name: str) -> bool:
         """Return whether a constant belongs to this graph or one around it, and callers of the model cannot replace it.
@@ -241,16 +247,13 @@ class GraphValues:
         """
         if self.is_stored_here(name):
             return True
-        declared = getattr(self.graph.proto, "input", ())
-        is_captured = self._outer is not None and all(value.name != name for value in declared)
-        return is_captured and self._outer is not None and self._outer.is_stored(name)
+        return self._outer is not None and not self._is_input(name) and self._outer.is_stored(name)
 
     def is_stored_here(self, name: str) -> bool:
         """Return whether a constant belongs to this graph, and callers of the model cannot replace it."""
         if self.producer(name) is not None:
             return True
-        own = any(tensor.name == name for tensor in getattr(self.graph.proto, "initializer", ()))
-        return own and self.is_constant(name, 0)
+        return self._is_initializer(name) and self.is_constant(name, 0)
 
     def is_constant(self, name: str, depth: int, visited: set[str] | None = None) -> bool:
         """Return whether a value may be computed from constants only, so that ONNX Runtime folds its consumers.
@@ -265,8 +268,7 @@ class GraphValues:
         if producer is not None:
             inputs = [it for it in producer.inputs if it]
             return depth >= _MAX_DEPTH or all(self.is_constant(it, depth + 1, visited) for it in inputs)
-        declared = getattr(self.graph.proto, "input", ())
-        return all(value.name != name for value in declared)
+        return not self._is_input(name)
 
 
 def _find_used(graph: GraphView) -> set[str]:

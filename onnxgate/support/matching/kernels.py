@@ -75,6 +75,7 @@ Match = Implemented | SupportGap | str
 """How a release implements an operation, a support gap, or the reason why this is unknown."""
 
 CPU_PROVIDER = "CPUExecutionProvider"
+_ONLY_CPU = frozenset({CPU_PROVIDER})
 WEB_ENGINE = "onnxruntime-web"
 """A build of ONNX Runtime to WebAssembly. It accepts any locale, because its C library has no locales.
 
@@ -99,7 +100,8 @@ def find_implementation(
     """Return how a release implements an operation, why it does not, or why this is unknown."""
     if implementation.is_probed:
         return match_probed_operation(operation, implementation) or _CONVERTED
-    return _Matcher(implementation, frozenset({*providers, CPU_PROVIDER})).answer(operation, 0)
+    selected = _ONLY_CPU if providers == (CPU_PROVIDER,) else frozenset({*providers, CPU_PROVIDER})
+    return _Matcher(implementation, selected).answer(operation, 0)
 
 
 class _Matcher:
@@ -108,18 +110,18 @@ class _Matcher:
         self._providers = providers
 
     def answer(self, operation: Operation, depth: int) -> Match:
-        if self._on.operator(operation.domain, operation.name) is None:
-            return self._decide(operation, depth)  # fast, and a model may name any number of these
+        operator = self._on.operator(operation.domain, operation.name)
+        if operator is None:
+            return self._decide(operation, None, depth)  # fast, and a model may name any number of these
         key = (operation, self._providers)
         known = self._on.answers.get(key)
         if known is None:
-            known = self._on.answers[key] = self._decide(operation, depth)
+            known = self._on.answers[key] = self._decide(operation, operator, depth)
         return known  # type: ignore[return-value]
 
-    def _decide(self, operation: Operation, depth: int) -> Match:
+    def _decide(self, operation: Operation, operator: Operator | None, depth: int) -> Match:
         # Source: ONNX Runtime 1.16 to 1.31 implicitly imports the domains that it supports, in their newest version.
         version = operation.version or self._on.newest_opsets.get(operation.domain)
-        operator = self._on.operator(operation.domain, operation.name)
         if version is None:
             problem = f"`{operation.label}` belongs to domain `{operation.domain}`, which the model does not import"
             return SupportGap("unknown-domain", problem)
@@ -339,11 +341,14 @@ def predict(
         nodes = prepared.kinds if kinds is None else kinds
         if implementation.is_probed:  # it may refuse only some nodes of a kind
             nodes = tuple(_iterate_visible_nodes(prepared.nodes, implementation))
-        problematic = {node.operation for node in nodes if match_node(node, implementation, providers) is not None}
+        results = {id(node): match_node(node, implementation, providers) for node in nodes}
+        problematic = {id(node.operation) for node in nodes if results[id(node)] is not None}
         for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
-            result = match_node(node, implementation, providers) if node.operation in problematic else None
-            if result is not None:
-                problems.append(_make_problem(prepared, node, result))
+            if id(node.operation) in problematic:
+                is_matched = id(node) in results
+                result = results[id(node)] if is_matched else match_node(node, implementation, providers)
+                if result is not None:
+                    problems.append(_make_problem(prepared, node, result))
         found = {id(problem.node.operation) for problem in problems}
         for node, result in find_sequence_problems(prepared, implementation):
             if id(node.operation) not in found:
@@ -383,6 +388,9 @@ def _find_unknown_reason(prepared: TypedModel, implementation: Implementation | 
 
 
 def _make_problem(prepared: TypedModel, node: TypedNode, result: SupportGap | str) -> NodeProblem:
+    known = prepared.problems.get((node, result))
+    if known is not None:
+        return known
     detached = prepared.detached.get(node)
     if detached is None:
         detached = prepared.detached[node] = replace(
@@ -394,7 +402,9 @@ def _make_problem(prepared: TypedModel, node: TypedNode, result: SupportGap | st
             is_used=assume_used,
             is_output=assume_internal,
         )
-    return NodeProblem(detached, *((result, "") if isinstance(result, SupportGap) else (None, result)))
+    problem = NodeProblem(detached, *((result, "") if isinstance(result, SupportGap) else (None, result)))
+    prepared.problems[node, result] = problem
+    return problem
 
 
 def _detach_node(node: NodeProto) -> NodeProto:

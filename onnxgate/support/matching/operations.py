@@ -201,6 +201,11 @@ class TypedModel(msgspec.Struct, frozen=True, eq=False, dict=True):
         return {}
 
     @functools.cached_property
+    def problems(self) -> dict[tuple[TypedNode, SupportGap | str], NodeProblem]:
+        """Problems of nodes, which the predictions of all releases share."""
+        return {}
+
+    @functools.cached_property
     def called(self) -> frozenset[Operation]:
         """Calls of local functions."""
         return frozenset(node.operation for node in self.kinds if node.calls)

@@ -217,10 +217,8 @@ def _infer_shapes(proto: ModelProto) -> ModelProto:
             return infer_shapes(model)
         except OnnxError:
             continue
-        except MemoryError:  # constants that make inference allocate more than is available
-            break
         except FailedCallError as error:
-            if error.failure.how != "memory":
+            if error.failure.how != "memory":  # constants may make inference allocate more than is available
                 raise
             break
     return proto

@@ -124,6 +124,9 @@ def find_implemented_span(
     A result is "" if there is no such release. Both are "" if all releases implement the operations. `nodes` have the
     operations; probed releases are matched with them.
     """
+    first = implementations[0]
+    if not first.is_probed and not all(first.knows(it.domain, it.name) for it in operations):
+        return "", ""  # no release has such an operator
     works = [
         all(match_probed_node(node, release) is None for node in nodes)
         if nodes and release.is_probed

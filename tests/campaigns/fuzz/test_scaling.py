@@ -35,6 +35,7 @@ def cpu_time_s(folder: Path, *arguments: str) -> float:
         ("diff old.onnx new.onnx", "nodes_in_chain"),
         ("diff old.onnx new.onnx", "outputs_of_graph"),
         ("diff old.onnx new.onnx", "inputs_of_node_distinct"),
+        ("diff old.onnx new.onnx", "values_captured"),
         ("check --static new.onnx", "opset_imports"),
         ("check --static new.onnx", "trace_frames"),
         ("check --static new.onnx --target onnxruntime==1.31.1", "nodes_unknown"),
@@ -80,15 +81,6 @@ def test_a_command_that_did_not_run_is_not_cheap(
 
     assert (name != "proportional") == scaling.print_costs(["check"], ["nodes_in_chain"], list(costs), 9)
     assert capsys.readouterr().out.rstrip().endswith("<<<") is (name != "proportional")
-
-
-def test_a_refusal_must_be_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command may refuse the models of a dimension, but only with the exit status that is listed."""
-    monkeypatch.setattr(scaling, "measure", lambda _command, _name, count, _limit_s: scaling.Cost(count, "2", 0.1, 40))
-    before = scaling.print_costs(["lock"], ["nodes_in_chain"], [1, 4], 9)
-    monkeypatch.setattr(scaling, "REFUSED", {("lock", "nodes_in_chain"): "2"})
-
-    assert (1, 0) == (before, scaling.print_costs(["lock"], ["nodes_in_chain"], [1, 4], 9))
 
 
 def test_a_command_runs_on_a_model_of_a_dimension() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,8 +17,16 @@ from tests.runtimes.conftest import _lock
 NUMPY = {"1.18.1": "1.26.4", "1.23.2": "2.3.1", "1.31.1": "2.3.1", "1.28.0": "2.3.1"}
 
 
-@pytest.fixture
-def bench(shared_folder: Path, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
-    """Return a function that creates a bench of these releases."""
+lock = functools.cache(_lock)
+
+
+@pytest.fixture(scope="module")
+def bench(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Bench]]:
+    """Return a function that creates a bench of these releases, whose started workers the module shares."""
     with WorkerPool(Environments(shared_folder / "a cache", offline=False), 2, JobLimits(time_s=120)) as host:
-        yield lambda *releases: Bench.of(host, tmp_path, [_lock(release, numpy=NUMPY[release]) for release in releases])
+
+        def create(*releases: str) -> Bench:
+            locked = [lock(release, numpy=NUMPY[release]) for release in releases]
+            return Bench.of(host, tmp_path_factory.mktemp("bench"), locked)
+
+        yield create

@@ -76,7 +76,7 @@ class Study:
         return counted
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def encoder(bench: Make, toolchain: Path) -> Study:
     """Return the transformer of the quickstart project, on the oldest and the newest release."""
     running = bench("1.18.1", "1.31.1")
@@ -85,24 +85,28 @@ def encoder(bench: Make, toolchain: Path) -> Study:
 
 
 @pytest.mark.torch
+def test_a_right_transformer(encoder: Study) -> None:
+    """The exported model does not differ from its source."""
+    assert encoder.mismatches() == []
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize("spoil", [scale_tensor, scale_element])
 def test_a_wrong_weight_of_a_transformer(encoder: Study, spoil: Spoil) -> None:
     """Compared with a fresh export, every search finds the node that uses the weight."""
-    assert encoder.mismatches() == []
-
-    counted = encoder.verdicts(spoil, 8)
+    counted = encoder.verdicts(spoil, 4)
 
     assert set(counted) <= {"right", "missed"}
-    assert counted["right"] >= 6
+    assert counted["right"] >= 3
 
 
 @pytest.mark.torch
 def test_a_wrong_weight_without_a_fresh_export(encoder: Study) -> None:
     """Compared with the exported program of the source, the search finds that node or the one after it."""
-    counted = encoder.verdicts(scale_tensor, 4, fresh=NOWHERE)
+    counted = encoder.verdicts(scale_tensor, 2, fresh=NOWHERE)
 
     assert set(counted) <= {"right", "neighbour", "missed"}
-    assert counted["right"] + counted["neighbour"] >= 3
+    assert counted["right"] + counted["neighbour"] >= 1
 
 
 @pytest.mark.torch

@@ -27,6 +27,7 @@ from onnxgate.core.findings import (
     follows_from,
     name_runtimes,
 )
+from onnxgate.core.report import Finding
 from onnxgate.evidence.file import GraphFaults, ModelFile
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.gate.request import ExecutionResult, apply_runs
@@ -478,7 +479,7 @@ def test_runs_limit_a_fault_of_a_file(ran: int, failed: str, expected: list[tupl
     execution = observed(*(("m.onnx", name) for name in KNOWN[:ran]), failed=failed)
     results = apply_runs([FAULT], execution)
 
-    assert [(it.level, it.hit.runtime, it.hit.message) for it in results] == expected
+    assert [(it.level, *it.hit.runtimes, it.hit.message) for it in results] == expected
 
 
 @pytest.mark.parametrize(("levels", "expected"), [({}, Level.WARNING), ({"invalid-model": "error"}, Level.ERROR)])
@@ -506,10 +507,56 @@ def test_a_cause_on_one_runtime_does_not_hide_a_failed_load_on_another() -> None
     execution = replace(execution, faulty=(*execution.faulty, *observed(failed=KNOWN[1]).faulty))
     remaining = resolution.resolve_hits(apply_runs(hits, execution))
 
-    assert [(it.judged.rule, it.judged.hit.runtime) for it in remaining if it.judged.hit.runtime != KNOWN[2]] == [
+    found = [(it.judged.rule, *it.judged.hit.runtimes) for it in remaining]
+    assert [it for it in found if it[1] != KNOWN[2]] == [
         ("invalid-model", KNOWN[1]),
         ("unknown-operator", KNOWN[0]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("relations", "expected"),
+    [
+        (contradicts("unknown-operator"), [((KNOWN[0], KNOWN[2]), False)]),
+        (confirms("unknown-operator"), [((KNOWN[0], KNOWN[2]), False), ((KNOWN[1],), True)]),
+        (explained_by("unknown-operator"), [((KNOWN[0], KNOWN[2]), False), ((KNOWN[1],), True)]),
+        ((), [(tuple(KNOWN[:3]), False)]),
+    ],
+)
+def test_an_observation_concerns_one_runtime_of_a_prediction(
+    relations: tuple[Relation, ...], expected: list[tuple[tuple[str, ...], bool]]
+) -> None:
+    """A hit on several runtimes is split if a relation refers to it on one of them."""
+    predicted = judged(replace(hit(KNOWN[0]), on=OnRuntime(KNOWN[0], others=tuple(KNOWN[1:3]))), "unknown-operator")
+    load = Hit(PLACE, "observed", "m.onnx", on=OnRuntime(KNOWN[1]), relations=relations)
+    resolved = resolution.resolve_hits([judged(load, "load-failed", Stage.RUNTIME), predicted])
+
+    assert [
+        (it.judged.hit.runtimes, it.confirmed) for it in resolved if it.judged.rule == "unknown-operator"
+    ] == expected
+
+
+def test_a_cause_on_one_runtime_hides_a_prediction_only_there() -> None:
+    """A prediction that follows from a cause on some of its runtimes is reported for the others."""
+    on = OnRuntime(KNOWN[0], others=tuple(KNOWN[1:3]))
+    predicted = judged(replace(hit(KNOWN[0]), on=on, relations=follows_from("opset-too-new")), "unknown-operator")
+    cause = judged(hit(KNOWN[2]), "opset-too-new")
+    (left,) = [it.judged for it in resolution.resolve_hits([predicted, cause]) if it.judged.rule != "opset-too-new"]
+
+    assert left.hit.runtimes == tuple(KNOWN[:2])
+
+
+def test_findings_of_joined_hits_equal_those_of_separate_hits() -> None:
+    """How hits name their runtimes changes neither the message nor the order, fingerprint and numbers of findings."""
+    on = OnRuntime(KNOWN[2], "has it since 2", "1.30.0", others=(KNOWN[0],))
+    joined = judged(replace(hit(KNOWN[0]), on=on))
+    parts = [judged(replace(hit(KNOWN[0]), on=replace(on, name=name, others=()))) for name in on.names]
+    later = judged(replace(hit(KNOWN[1]), node="other", message="another"))
+
+    def report(*hits: RuleHit) -> list[Finding]:
+        return resolution.merge_runtimes(resolution.resolve_hits(hits), KNOWN)
+
+    assert report(later, joined) == report(later, *parts)
 
 
 def test_a_runtime_with_another_reason_does_not_confirm_a_fault() -> None:
@@ -518,7 +565,7 @@ def test_a_runtime_with_another_reason_does_not_confirm_a_fault() -> None:
     predicted = judged(hit(KNOWN[0]))
     fault, *rest = apply_runs([FAULT, predicted], execution)
 
-    assert (fault.level, fault.hit.runtime, rest) == (Level.WARNING, "", [predicted])
+    assert (fault.level, fault.hit.runtimes, rest) == (Level.WARNING, ("",), [predicted])
     assert fault.hit.message == "is not valid ONNX; onnxruntime 1.10.0 and 1.11.0 accept it"
 
 

@@ -94,12 +94,15 @@ def _steps() -> tuple[Step, ...]:
 STEPS = _steps()
 
 
-def make_history(repository: Repository, *, lfs: bool) -> None:
-    """Commit the initial state and the twelve steps, each with its lock, as branches `c0` to `c12`."""
+def make_history(repository: Repository, *, plain: Path | None = None) -> None:
+    """Commit the initial state and the twelve steps, each with its lock, as branches `c0` to `c12`.
+
+    With `plain`, the repository uses Git LFS, and its locks are those of this history, whose models are the same.
+    """
     folder = repository.folder
     folder.mkdir(parents=True)
     git(folder, "init", "--quiet", "--initial-branch=main")
-    if lfs:
+    if plain:
         git(folder, "lfs", "install", "--local")
         git(folder, "lfs", "track", "*.onnx", "*.bin")
     write(folder / OTHER)
@@ -108,7 +111,10 @@ def make_history(repository: Repository, *, lfs: bool) -> None:
     for index, net in enumerate([Net(), *(step.net for step in STEPS)]):
         (folder / NET).unlink(missing_ok=True)
         net.write(folder)
-        repository.run("lock", "--offline")
+        if plain:
+            repository.write("onnxgate.lock", git(plain, "show", f"c{index}:onnxgate.lock") + "\n")
+        else:
+            repository.run("lock", "--offline")
         commit(folder)
         git(folder, "branch", f"c{index}")
 

@@ -28,7 +28,7 @@ def predicted(operator: str) -> RefusedOperation:
         "missing-kernel",
         "m.onnx",
         PLACE,
-        RUNTIME,
+        (RUNTIME,),
         f"no kernel for {operator}",
         "",
         operator,

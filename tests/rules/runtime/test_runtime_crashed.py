@@ -44,7 +44,7 @@ def test_a_predicted_crash_is_one_finding(predicted: tuple[str, ...], expected: 
     crashes = tuple(HitReference("attribute-unsupported", topic) for topic in predicted)
     runs = ModelRuns(model="m.onnx", place=place, runtime=runtime, attempts=(crashed,), predicted_crashes=crashes)
     nodes = NodeGroup("", "the node that makes `y`")
-    refused = RefusedOperation("attribute-unsupported", "m.onnx", place, runtime, "divides by 0", "", "Div", nodes)
+    refused = RefusedOperation("attribute-unsupported", "m.onnx", place, (runtime,), "divides by 0", "", "Div", nodes)
     hits = resolution.resolve_hits(list(resolution.apply_rules([refused, runs], rules.ALL, {})))
 
     assert [(it.rule, it.confirmed) for it in resolution.merge_runtimes(hits, [runtime])] == expected

@@ -34,7 +34,7 @@ def test_fix_depends_on_the_gap(about: str, expected: Advice) -> None:
         rule="attribute-unsupported",
         model="m.onnx",
         place=Place("m.onnx"),
-        runtime="onnxruntime 1.24.4",
+        runtimes=("onnxruntime 1.24.4",),
         problem="`Gather(13)`: the index 9 is out of range",
         detail="",
         operator="Gather",

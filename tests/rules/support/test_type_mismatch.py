@@ -15,7 +15,7 @@ def refuse(*, is_castable: bool) -> RefusedOperation:
         rule="type-mismatch",
         model="m.onnx",
         place=Place("m.onnx"),
-        runtime="openvino 2026.4.1",
+        runtimes=("openvino 2026.4.1",),
         problem="output `y` of the model has type `seq(tensor(float))`",
         detail="",
         operator="",

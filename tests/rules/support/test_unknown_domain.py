@@ -16,7 +16,7 @@ def refuse(runtime: str) -> RefusedOperation:
         rule="unknown-domain",
         model="m.onnx",
         place=Place("m.onnx"),
-        runtime=runtime,
+        runtimes=(runtime,),
         problem="`acme.Do` belongs to the unknown domain `acme`",
         detail="",
         operator="acme.Do",

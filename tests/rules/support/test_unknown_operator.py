@@ -23,7 +23,7 @@ def test_local_functions_can_be_inlined() -> None:
         rule=gap.rule,
         model="m.onnx",
         place=Place("m.onnx"),
-        runtime="tract 0.23.9",
+        runtimes=("tract 0.23.9",),
         problem=gap.problem,
         detail=gap.detail,
         operator="local.Twice",

@@ -112,12 +112,15 @@ def forbid_building(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.index
 def test_environment_contains_exactly_the_locked_packages(small: Locked, tmp_path: Path) -> None:
-    """The environment contains only the engine and numpy; the path of the cache may have spaces."""
-    interpreter = prepare(tmp_path / "a cache", small)
+    """It contains only the engine and numpy, whose used modules are compiled, whatever the path of the cache."""
+    interpreter = prepare(tmp_path / "a cache" / "tests" / "tools", small)
     packages = interpreter.parent.parent / "lib" / "python3.11" / "site-packages"
 
     assert versions(interpreter) == "1.26.4 1.18.1"
     assert {"numpy-1.26.4", "onnxruntime-1.18.1"} == {path.stem for path in packages.glob("*.dist-info")}
+    compiled = {path.relative_to(packages).parts[:2] for path in packages.rglob("*.pyc")}
+    assert {("numpy", "core"), ("onnxruntime", "capi")} <= compiled
+    assert not {("numpy", "f2py"), ("onnxruntime", "tools"), ("onnxruntime", "transformers")} & compiled
 
 
 @pytest.mark.index
@@ -135,6 +138,9 @@ def test_settings_of_uv_do_not_change_an_environment(
     packages = prepare(tmp_path / "cache", small).parent.parent / "lib" / "python3.11" / "site-packages"
 
     assert {"numpy-1.26.4", "onnxruntime-1.18.1"} == {path.stem for path in packages.glob("*.dist-info")}
+    compiled = {path.relative_to(packages).parts[:2] for path in packages.rglob("*.pyc")}
+    assert {("numpy", "core"), ("onnxruntime", "capi")} <= compiled
+    assert not {("numpy", "f2py"), ("onnxruntime", "tools"), ("onnxruntime", "transformers")} & compiled
     assert [path for path in packages.glob("*/*.py") if path.is_symlink()] == []
 
 
@@ -221,9 +227,9 @@ def test_a_killed_build_is_never_trusted(small: Locked, tmp_path: Path) -> None:
 
 
 @pytest.mark.index
-@pytest.mark.parametrize("damage", ["interpreter", "state", "key", "discarded"])
+@pytest.mark.parametrize("damage", ["interpreter", "module", "added", "state", "key", "discarded"])
 def test_damaged_environment_is_rebuilt(small: Locked, tmp_path: Path, damage: str) -> None:
-    """The environment is rebuilt if its interpreter is missing, its state is invalid, or it was discarded."""
+    """The environment is rebuilt if its files have changed, its state is invalid, or it was discarded."""
     interpreter = prepare(tmp_path, small)
     _damage(damage, interpreter, tmp_path, small)
     again = prepare(tmp_path, small)
@@ -238,6 +244,12 @@ def _damage(damage: str, interpreter: Path, cache: Path, small: Locked) -> None:
     match damage:
         case "interpreter":
             interpreter.unlink()
+        case "module" | "added":
+            packages = storage.site_packages_of(interpreter.parent.parent)
+            file = packages / ("numpy/version.py" if damage == "module" else "sitecustomize.py")
+            content = file.read_bytes() if file.exists() else b""
+            file.unlink(missing_ok=True)  # it may be linked to the cache of uv
+            file.write_bytes(content + b"# changed")
         case "state":
             state.write_bytes(state.read_bytes()[:-2])
         case "key":
@@ -245,6 +257,21 @@ def _damage(damage: str, interpreter: Path, cache: Path, small: Locked) -> None:
             state.write_bytes(msgspec.json.encode(msgspec.structs.replace(decoded, key="0" * 64)))
         case "discarded":
             Environments(cache, offline=True).discard(*small)
+
+
+@pytest.mark.index
+def test_copied_environment_is_reused(small: Locked, tmp_path: Path) -> None:
+    """Other modification times, as after `cp -r` or in a container image, are recorded if the contents are equal."""
+    interpreter = prepare(tmp_path, small)
+    for path in interpreter.parent.parent.rglob("*.py"):
+        os.utime(path, (0, 0))
+    state = next(tmp_path.glob("environments/*/ready.json"))
+    before = state.read_bytes()
+    environments = Environments(tmp_path, offline=True)
+
+    assert environments.prepare(*small) == interpreter
+    assert (environments.created, environments.changed) == (set(), set())
+    assert state.read_bytes() != before
 
 
 @pytest.mark.index

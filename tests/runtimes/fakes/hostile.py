@@ -3,6 +3,7 @@
 # ruff: noqa: D103, PTH108, PTH123, PTH208 - it runs as part of the worker; each function is named after its behavior
 
 import ctypes
+import importlib
 import os
 import resource
 import signal
@@ -44,6 +45,11 @@ def probe(job, phase):
 
 def read_the_model(job):
     return Path(job["model"]).read_text()
+
+
+def import_a_module(job):
+    importlib.invalidate_caches()
+    return importlib.import_module("wave").__name__
 
 
 def write_at_home(job):
