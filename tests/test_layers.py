@@ -141,7 +141,6 @@ LAZY = {
         "gate/policy/lock_changes.py",
         "gate/policy/model_changes.py",
         "inputs/case_selection.py",
-        "model/constant_folding.py",
         "model/quantization_parameters.py",
         "model/onnx_functions.py",
         "model/validity.py",
