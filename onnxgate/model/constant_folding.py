@@ -19,6 +19,7 @@ from onnxgate.model.reading.view import ModelView, OperatorKey, iter_node_subgra
 from onnxgate.model.subgraphs.reduced_models import (
     called_function_key,
     function_key,
+    iter_captured_names,
     iter_nested_nodes,
     list_needed_values,
 )
@@ -60,6 +61,8 @@ def can_fold(view: ModelView) -> bool:
     """
     if any(node.operator[1] in _FOLDED for function in view.functions for node in function.nodes):
         return True
+    if _captures_constants(view):
+        return True
     constants = {name for name, _ in view.tensors}
     for node in view.graphs[0].nodes:
         name = node.operator[1]
@@ -72,6 +75,20 @@ def can_fold(view: ModelView) -> bool:
     return False
 
 
+def _captures_constants(view: ModelView) -> bool:
+    """Return whether a node in a subgraph takes a constant of the main graph, which onnx does not read there."""
+    inner = [graph for node in view.graphs[0].nodes for graph in node.graphs]
+    if not inner:
+        return False
+    names = {tensor.name for tensor in view.graphs[0].proto.initializer if _is_list(tensor)}
+    names.update(name for node in view.graphs[0].nodes if node.operator[1] == "Constant" for name in node.outputs)
+    return any(not names.isdisjoint(node.inputs) for graph in inner for node in graph.all_nodes())
+
+
+def _is_list(tensor: TensorProto) -> bool:
+    return tensor.data_type == _INT64 and len(tensor.dims) <= 1
+
+
 def folds_nodes(view: ModelView, model: ModelProto, inferred: ModelProto | None) -> bool:
     """Return whether a node other than a `Constant` with a tensor is inlined, or has a result that can be folded.
 
@@ -80,7 +97,12 @@ def folds_nodes(view: ModelView, model: ModelProto, inferred: ModelProto | None)
     model whose shapes contradict each other.
     """
     nodes = [node for node in view.graphs[0].nodes if node.operator[1] in _FOLDED]
-    if inferred is None or view.functions or any(node.operator[1] in INLINED_OPERATORS for node in nodes):
+    if (
+        inferred is None
+        or view.functions
+        or _captures_constants(view)
+        or any(node.operator[1] in INLINED_OPERATORS for node in nodes)
+    ):
         return True
     measured = {node.inputs[0] for node in nodes if node.operator[1] == "Shape" and node.inputs}
     shapes = _list_shapes(inferred.graph, measured)
@@ -182,11 +204,34 @@ def infer_folded_shapes(model: ModelProto) -> None:
     """
     copy = _inline_functions(_without_declared_shapes(model))
     remove_unknown_operators(copy)
+    _pass_constants(copy.graph, {})
     constants: dict[str, FoldedValue] = {}
     for _ in range(_MAX_ROUNDS):
         inferred = infer_shapes(copy, check_type=True, strict_mode=True)
         if not _fold(copy.graph, _list_shapes(inferred.graph, _list_measured(copy.graph)), constants):
             return
+
+
+def _pass_constants(graph: GraphProto, outer: Mapping[str, TensorProto]) -> None:
+    """Copy the small lists of integers that subgraphs capture into the subgraphs, because onnx reads them only there.
+
+    Source: Reshape and Unsqueeze in branches with captured shapes and axes, loaded on 4 releases from 1.16.3 to 1.32.0.
+    """
+    inputs = {value.name for value in graph.input}
+    known = {name: tensor for name, tensor in outer.items() if name not in inputs}
+    tensors = [(tensor.name, tensor) for tensor in graph.initializer]
+    for node in graph.node:
+        values = [it.t for it in node.attribute if it.name == "value"] if node.op_type == "Constant" else ()
+        tensors += ((name, tensor) for tensor in values for name in node.output)
+    for name, tensor in tensors:
+        if name not in inputs and _is_list(tensor) and read_small_values(tensor) is not None:
+            known[name] = tensor
+    for subgraph in (subgraph for node in graph.node for subgraph in iter_node_subgraphs(node)) if known else ():
+        for name in known.keys() & set(iter_captured_names(subgraph)):
+            copy = subgraph.initializer.add()
+            copy.CopyFrom(known[name])
+            copy.name = name
+        _pass_constants(subgraph, known)
 
 
 def _without_declared_shapes(model: ModelProto) -> ModelProto:

@@ -76,9 +76,7 @@ def test_crashes_during_a_comparison(changed: Repository) -> None:
         ("regex", "support", "the support prediction crashed (SIGSEGV)"),
         ("gather", "support", "reading the file crashed (SIGSEGV)"),
         ("split", "support", "reading the file needed more than 4096 MiB of memory"),
-    } == {
-        (Path(it["model"]).stem, it["stage"], it["reason"]) for it in report["undecided"] if it["stage"] == "support"
-    }
+    } == {(Path(it["model"]).stem, it["stage"], it["reason"]) for it in report["undecided"] if it["stage"] == "support"}
     assert not [it for it in (*report["findings"], *report["undecided"]) if "small" in json.dumps(it)]
 
 

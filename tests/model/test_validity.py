@@ -59,6 +59,10 @@ VALID = {
         '<domain: "my", opset_import: ["": 18]> f (a) => (b) { s = Shape (a) b = Reshape (a, s) }',
         '<ir_version: 8, opset_import: ["my": 1]>',
     ),
+    "shape that a branch captures, and callers may replace": parse(
+        "g (bool c, float[2, 2] x, int64[2] s) => (float[a, b] y) <int64[2] s = {-99, 2}> { y = If (c) <then_branch = "
+        "t () => (float[d, e] o) { o = Reshape (x, s) }, else_branch = e () => (float[f, g] h) { h = Neg (x) }> }"
+    ),
     "branches next to operators of com.microsoft": parse(
         "g (bool c, float[N] x) => (float[M] y, float[K] z) { u = com.microsoft.Gelu (x) y = If (c) <then_branch = t "
         "() => (a) { a = Neg (u) }, else_branch = e () => (h) { h = Neg (x) }> z = If (c) <then_branch = v () => (o) "
@@ -266,6 +270,11 @@ FAULTS = {
             ),
         )
     },
+    "shape that a branch captures": (
+        "g (bool c, float[2, 2] x) => (float[a, b] y) <int64[2] s = {-99, 2}> { [n] y = If (c) <then_branch = t () => "
+        "(float[d, e] o) { o = Reshape (x, s) }, else_branch = e () => (float[f, g] h) { h = Neg (x) }> }",
+        ModelFault("Invalid dimension value: -99", "n"),
+    ),
     "opset of more than 32 bits": (
         parse("g (float[N] x) => (float[N] y) { y = Relu (x) }", f'<ir_version: 8, opset_import: ["": {2**32 + 17}]>'),
         ModelFault(f"it imports opset {2**32 + 17} of `ai.onnx`, which exceeds 32 bits"),
