@@ -22,7 +22,7 @@ from onnxgate.support.matching.onnxruntime.contrib_restrictions import (
 from onnxgate.support.matching.onnxruntime.float8_fusions import FUSED, Float8Fusions
 from onnxgate.support.matching.onnxruntime.optimizer_changes import OptimizerChanges
 from onnxgate.support.matching.onnxruntime.simplified_graphs import is_eliminated
-from onnxgate.support.matching.operations import NO_TRAITS, NodeTraits, WrongLoss
+from onnxgate.support.matching.operations import NO_TRAITS, Fusion, NodeTraits, WrongLoss
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TypeProto
@@ -125,8 +125,8 @@ class TraitReader:
             late = bool(fault) and self.values.is_in_function
             fixed = name == "Split" and self._is_axis_fixed(node)
             return NodeTraits(constant_fault=fault, has_late_fault=late, has_fixed_axis=fixed)
-        if name in _NEUTRAL_PLACES and self._has_empty_operand(node):
-            return NodeTraits(fusion="no elements")
+        if name in _NEUTRAL_PLACES and (fusion := self._combine_with_nothing(node)):
+            return NodeTraits(fusion=fusion)
         if name == "Optional":
             return NodeTraits(fusion="Optional") if self.values.is_folded(node.inputs[0], 0) else NO_TRAITS
         if name in ("Div", "Mod"):
@@ -256,18 +256,26 @@ class TraitReader:
         has_elements = value_type is not None and all(dim.dim_value for dim in value_type.tensor_type.shape.dim)
         return has_elements and self.values.is_fixed(name) and self.values.is_folded(name, 0)
 
-    def _has_empty_operand(self, node: NodeView) -> bool:
-        """Return whether a node combines an input of the model with a constant that has no elements."""
+    def _combine_with_nothing(self, node: NodeView) -> Fusion:
+        """Return how ONNX Runtime fails to remove a node that combines a value with a constant without elements."""
         values = self.values
         if values.is_in_function or values.is_inner or len(node.inputs) <= 1:
-            return False
+            return ""
         for place in _NEUTRAL_PLACES[node.operator[1]]:
             name, other = node.inputs[place], node.inputs[1 - place]
-            tensor = values.constant(name) if name else None
-            if tensor is not None and 0 in tensor.dims and values.is_stored(name):
-                is_input = values.find_source(other) == "input" and values.producer(other) is None
-                return is_input and values.rank(other) >= len(tensor.dims)
-        return False
+            if not name or not self._has_no_elements(name) or values.rank(other) < values.rank(name):
+                continue
+            if values.producer(other) is None:
+                tensor = values.constant(name)
+                is_stored = tensor is not None and values.is_stored(name)
+                return "no elements" if is_stored and values.find_source(other) == "input" else ""
+            is_returned = any(map(values.is_output, node.outputs)) and values.find_source(other) == "computed"
+            return "no elements returned" if is_returned and values.is_folded(name, 0) else ""
+        return ""
+
+    def _has_no_elements(self, name: str) -> bool:
+        value_type = self.values.type_of(name) if self.values.is_fixed(name) else None
+        return value_type is not None and any(not dim.dim_value for dim in value_type.tensor_type.shape.dim)
 
     def _read_scales(self, node: NodeView) -> NodeTraits:
         """Return the constant scales of Resize or Upsample for all axes, if callers cannot replace them."""

@@ -34,6 +34,7 @@ Fusion = Literal[
     "Gemm",
     "QuickGelu",
     "no elements",
+    "no elements returned",
     "Optional",
 ]
 """Operator into which the optimizer fuses a node and its neighbors, or tries to."""

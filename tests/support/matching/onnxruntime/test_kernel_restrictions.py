@@ -489,6 +489,34 @@ def test_empty_bias_of_a_layer_normalization(element: str, arguments: str, expec
     assert expected == [verdict(17, body, release) for release in ("1.16.3", "1.32.0")]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("i = Neg (x) y = Add (i, c)", ["loads", "refused", "refused", "loads"]),
+        ("i = Neg (x) y = Div (i, c)", ["loads", "refused", "refused", "loads"]),
+        ("i = Neg (x) y = Div (c, i)", ["loads"] * 4),
+        ("i = Neg (x) k = Add (i, c) y = Abs (k)", ["loads"] * 4),
+    ],
+)
+def test_constants_without_elements(nodes: str, expected: list[str]) -> None:
+    """Releases remove the node, and with it the output of the model."""
+    body = f"(float[1, 3] x) => (float[N, 3] y) <float[0, 3] c = {{}}> {{ {nodes} }}"
+
+    assert expected == [verdict(17, body, release) for release in ("1.23.0", "1.23.1", "1.26.0", "1.27.0")]
+
+
+@pytest.mark.parametrize(
+    ("options", "accepted"), [("", "uint32"), ("<positive = 1>", "uint32"), ("<positive = 0>", "int32")]
+)
+@pytest.mark.parametrize("declared", ["int32", "uint32"])
+def test_result_of_a_hash(options: str, accepted: str, declared: str) -> None:
+    """The attribute determines the type."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    model = f"{head} g (int64[2] x) => ({declared}[2] y) {{ y = com.microsoft.MurmurHash3 {options} (x) }}"
+
+    assert ("loads" if declared == accepted else "refused") == prediction(model, "1.24.4").verdict
+
+
 def test_limits_of_clip_that_are_not_numbers() -> None:
     """A NaN is not in order with any other limit."""
     model = onnx.parser.parse_model(
