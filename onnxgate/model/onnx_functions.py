@@ -194,7 +194,7 @@ def _run(name: str, data: bytes, *options: object) -> Any:
         raise
 
 
-def _run_once(name: str, data: bytes, options: Sequence[object]) -> Any:
+def _run_once(name: str, data: bytes, options: tuple[object, ...]) -> Any:
     if (limits := find_call_limits()) is not None:
         try:
             return _call(name, data, options)
@@ -207,7 +207,7 @@ def _run_once(name: str, data: bytes, options: Sequence[object]) -> Any:
     return result
 
 
-def _identify(name: str, data: bytes, options: Sequence[object]) -> tuple[object, ...]:
+def _identify(name: str, data: bytes, options: tuple[object, ...]) -> tuple[object, ...]:
     from hashlib import sha256  # needed only after a failure
 
     return name, sha256(data).digest(), repr(options)
