@@ -42,6 +42,7 @@ STATE_PHRASES = {
     "unfixable": "not repaired",
     "failed": "whose repair failed verification",
     "unverified": "whose repair could not be verified",
+    "unchecked": "that could not be checked",
     "unreadable": "could not be read",
     "not written": "could not be written",
 }
@@ -84,7 +85,8 @@ def command(
     only problems that occur on every release are fixed.
 
     Exit status: 0 if no error remains; 1 if errors remain, a repair was rejected or requires `--unsafe`, or `--dry-run`
-    found a repair; 3 if a repair could not be verified or written, or a file could not be read.
+    found a repair; 3 if a repair could not be verified or written, a check could not be completed, or a file could not
+    be read.
     """
     fixable = fixable_rules()
     for rule in rules:
@@ -97,11 +99,12 @@ def command(
     project, request, runs = _make_request(paths, target, against, options)
     counts: Counter[str] = Counter()
     accepted = 0
-    unlocked = False
+    unlocked = is_undecided = False
     remaining: list[tuple[Finding, bool]] = []  # with whether no fix applies to it
     for state, repair in _fix_models(project, request, fix_options, options, runs=runs, dry_run=dry_run):
         counts[state] += 1
         accepted += repair.accepted
+        is_undecided = is_undecided or bool(repair.unchecked)
         unlocked = unlocked or (runs and (repair.unlocked or (state == "repaired" and not dry_run)))
         left = repair.findings if state == "not written" else ()
         is_final = state in {"repaired", "unfixable"}
@@ -121,7 +124,8 @@ def command(
     has_errors = is_refused or any(final and (it.level == "error" or it.rule in fixable) for it, final in remaining)
     if has_errors or counts["unsafe"] or counts["failed"] or (dry_run and counts["repaired"]):
         return EXIT_FAIL  # a known problem takes precedence
-    return EXIT_UNDECIDED if counts["unverified"] or counts["unreadable"] or counts["not written"] else 0
+    is_undecided = is_undecided or any(counts[state] for state in ("unverified", "unreadable", "not written"))
+    return EXIT_UNDECIDED if is_undecided else 0
 
 
 def _make_request(
@@ -188,6 +192,8 @@ def _apply_result(
         reason = f": {repair.reason}" if repair.reason else ""
         if repair.state == "unfixable" and not repair.unfixed:
             reason = ": no automatic fix"
+        if repair.state == "unchecked":
+            reason = ": the other checks found no problem"
         return repair.state, [*lines, *_render_others(repair), f"  not written{reason}", *_hint_lines(repair.hint), ""]
     if dry_run:
         return repair.state, [*lines, "  not written (dry run)", *_render_follow_ups(repair), ""]
@@ -232,11 +238,14 @@ def _render_follow_ups(repair: FixResult) -> Iterator[str]:
 
 
 def _render_others(repair: FixResult) -> Iterator[str]:
-    """Yield output lines for the remaining findings that no fix can repair."""
+    """Yield output lines for the remaining findings that no fix can repair, and for the undecided checks."""
     for finding in repair.remaining:
         if finding not in repair.findings:
             yield f"  not fixed: {finding.level} {finding.rule}: {finding.message}"
             yield from _hint_lines(finding.fix)
+    for undone in repair.unchecked:
+        yield f"  undecided: {undone.reason}"
+        yield from _hint_lines(undone.hint)
 
 
 def _hint_lines(text: str | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,6 +17,7 @@ from onnxgate.commands.matrix_prediction import predict_matrix
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import IncompleteCheck, Level, Place, Stage
 from onnxgate.core.matrix import (
+    Entry,
     Matrix,
     MatrixModel,
     build_matrix,
@@ -90,8 +91,9 @@ def check_files(
         *(IncompleteCheck(Stage.RUNTIME, path, "", DATA_OUTSIDE) for path in sorted(escaping)),
     )
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
+    runtimes = {model.path: model.runtimes for model in models}
     findings = [
-        *map(functools.partial(_lower_accepted, models=models), _drop_contradicted(outcome.findings, models)),
+        *map(functools.partial(_lower_accepted, runtimes=runtimes), _drop_contradicted(outcome.findings, models)),
         *(it for model in models for it in list_load_failures(model)),
     ]
     if target is None:
@@ -237,14 +239,15 @@ def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel
             yield msgspec.structs.replace(finding, runtimes=remaining if finding.runtimes else ())
 
 
-def _lower_accepted(finding: Finding, models: Sequence[MatrixModel]) -> Finding:
+def _lower_accepted(finding: Finding, runtimes: Mapping[str, Sequence[Entry]]) -> Finding:
     """Make an error about an invalid file a warning if releases load it, and all others have another reason."""
-    runtimes = next((model.runtimes for model in models if model.path == finding.model), ())
-    loading = [entry.runtime for entry in runtimes if entry.observed == "loads"]
-    explained = all(entry.observed == "loads" or entry.predicted == "refused" for entry in runtimes)
-    if finding.rule != "invalid-model" or finding.level != "error" or not loading or not explained:
+    if finding.rule != "invalid-model" or finding.level != "error":
         return finding
-    accepted = describe_acceptance(loading, [entry.runtime for entry in runtimes])
+    entries = runtimes.get(finding.model, ())
+    loading = [entry.runtime for entry in entries if entry.observed == "loads"]
+    if not loading or not all(entry.observed == "loads" or entry.predicted == "refused" for entry in entries):
+        return finding
+    accepted = describe_acceptance(loading, [entry.runtime for entry in entries])
     return msgspec.structs.replace(finding, level="warning", message=f"{finding.message}; {accepted}")
 
 

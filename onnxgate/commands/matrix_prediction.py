@@ -22,10 +22,19 @@ def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
     hits = outcome.gathered.judged
     by_model = _group_by_model(hits)
     causes = _group_by_model([resolved.judged for resolved in resolve_hits(hits)])
+    undone: dict[str, dict[str, None]] = {}  # model -> reasons
+    for it in outcome.gathered.undone:
+        undone.setdefault(it.model, {})[it.reason] = None
     return tuple(
         MatrixModel(
             path=planned.path,
-            runtimes=_predict_model(outcome, planned, by_model.get(planned.path, ()), causes.get(planned.path, ())),
+            runtimes=_predict_model(
+                outcome,
+                planned,
+                by_model.get(planned.path, ()),
+                causes.get(planned.path, ()),
+                tuple(undone.get(planned.path, ())),
+            ),
         )
         for planned in outcome.planned
     )
@@ -39,29 +48,36 @@ def _group_by_model(hits: Iterable[RuleHit]) -> dict[str, list[RuleHit]]:
 
 
 def _predict_model(
-    outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: Sequence[RuleHit]
+    outcome: GateOutcome,
+    planned: PlannedModel,
+    hits: Sequence[RuleHit],
+    causes: Sequence[RuleHit],
+    undone: Sequence[str],
 ) -> tuple[Entry, ...]:
     """Return the prediction for each release; an error about this model makes all of them unknown.
 
-    `causes` are the hits that do not follow from others.
+    `causes` are the hits that do not follow from others, and `undone` the reasons why the model could not be checked.
     """
     with ErrorBoundary() as caught:
-        return tuple(_predict_entries(outcome, planned, hits, causes))
+        return tuple(_predict_entries(outcome, planned, hits, causes, undone))
     reason = Reason(rule="", node="", message=caught.text)
     return tuple(Entry(runtime=it.name, predicted="unknown", reasons=(reason,)) for it in planned.runtimes)
 
 
 def _predict_entries(
-    outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: Sequence[RuleHit]
+    outcome: GateOutcome,
+    planned: PlannedModel,
+    hits: Sequence[RuleHit],
+    causes: Sequence[RuleHit],
+    undone: Sequence[str],
 ) -> Iterator[Entry]:
     refused = _unique_reasons(_list_file_errors(causes, REFUSING_RULES) or _list_file_errors(hits, REFUSING_RULES))
     own_faults = _list_file_errors(causes, UNCERTAIN_RULES)
     faults = own_faults or _list_file_errors(hits, UNCERTAIN_RULES)
     faults.sort(key=lambda it: UNCERTAIN_RULES.index(it.rule))
-    unread = dict.fromkeys(it.reason for it in outcome.gathered.undone if it.model == planned.path)
-    doubtful = (*_unique_reasons(faults), *(Reason(rule="", node="", message=reason) for reason in unread))
+    doubtful = (*_unique_reasons(faults), *(Reason(rule="", node="", message=reason) for reason in undone))
     # Faults that follow from findings of the support stage are not the reason on releases without kernel data.
-    is_reason = bool(unread) or bool(own_faults)
+    is_reason = bool(undone or own_faults)
     by_runtime, causes_by_runtime = _group_by_runtime(hits), _group_by_runtime(causes)
     known: dict[tuple[int, ...], tuple[Reason, ...]] = {}  # reasons by hits, since many releases have the same
     for runtime in planned.runtimes:

@@ -73,9 +73,16 @@ def answer_matrix(matrix: Matrix, *, required: bool = False, verbose: bool = Fal
     Models with the same answer are joined if there are at least `MIN_JOINED` of them. With `verbose`, all reasons and
     findings are listed.
     """
+    findings: dict[str, list[Finding]] = {}
+    for finding in wording.list_active_findings(matrix):
+        findings.setdefault(finding.model, []).append(finding)
+    gaps: dict[str, list[NotDone]] = {}
+    for gap in matrix.undecided:
+        gaps.setdefault(gap.model, []).append(gap)
     answers: dict[ModelAnswer, list[ModelAnswer]] = {}
     for model in matrix.models:
-        answer = _answer(model, matrix, required=required, verbose=verbose)
+        own = findings.get(model.path, []), gaps.get(model.path, [])
+        answer = _answer(model, *own, required=required, verbose=verbose)
         answers.setdefault(msgspec.structs.replace(answer, models=()), []).append(answer)
     order = {model.path: index for index, model in enumerate(matrix.models)}
     joined = []
@@ -87,15 +94,15 @@ def answer_matrix(matrix: Matrix, *, required: bool = False, verbose: bool = Fal
     return sorted(joined, key=lambda answer: order[answer.models[0]])
 
 
-def _answer(model: MatrixModel, matrix: Matrix, *, required: bool, verbose: bool) -> ModelAnswer:
-    findings = [finding for finding in wording.list_active_findings(matrix) if finding.model == model.path]
-    gaps = [gap for gap in matrix.undecided if gap.model == model.path]
+def _answer(
+    model: MatrixModel, findings: Sequence[Finding], gaps: Sequence[NotDone], *, required: bool, verbose: bool
+) -> ModelAnswer:
     levels = {finding.level for finding in findings}
     working = describe_working_range(model, required=required)
     rules = {span.reason.rule for span in list_reasons(model)}
     faults = [it for it in findings if it.stage == Stage.FILE.value and it.rule in rules and it.level == "error"]
     file_gaps = [gap for gap in gaps if gap.stage == Stage.FILE.value]
-    unstated: list[NotDone] = []
+    unstated: Sequence[NotDone] = ()
     if faults and not model.on("loads"):  # a fault of the file explains more than the releases that it affects
         sentence, stated, unstated = wording.render_message(faults[0]), faults[:1], gaps
     elif file_gaps:

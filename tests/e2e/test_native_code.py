@@ -84,7 +84,8 @@ def test_crashes_during_a_fix(changed: Repository) -> None:
     """Each model on which onnx crashes is named with what happened; the other one is still judged."""
     result = changed.run("fix", status=1)
 
-    assert 2 == result.out.count("crashed (SIGSEGV)")
+    assert 2 == result.out.count("undecided: the support prediction crashed (SIGSEGV)")
+    assert 1 == result.out.count("not written: reading the file crashed (SIGSEGV)")
     assert 1 == result.out.count("needed more than 4096 MiB of memory")
     assert "1 model with nothing to fix, 2 models not repaired" in result.out
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+import msgspec
 import pytest
 
 from onnxgate.core.matrix import Matrix, MatrixModel, Observed, Reason
@@ -320,3 +323,17 @@ def test_an_escaped_name_keeps_its_columns() -> None:
 
     assert rows[3] == r"#\x23[error]\u202e.onnx  FAIL"
     assert rows[2] == "a.onnx".ljust(len(r"#\x23[error]\u202e.onnx")) + "  likely"
+
+
+def test_many_models_take_linear_time() -> None:
+    """The findings of all models were sorted for each of them: 4,000 models took 6 s."""
+    models = [f"{number}.onnx" for number in range(4000)]
+    findings = tuple(msgspec.structs.replace(finding("has a fault"), model=path) for path in models)
+    gaps = tuple(NotDone(stage="support", model=path, runtime="", reason="is unknown", hint="") for path in models)
+    many = msgspec.structs.replace(
+        matrix(*(model("xxxxxx", path) for path in models)), findings=findings, undecided=gaps
+    )
+    started = time.process_time()
+
+    assert len(support_matrix.answer_matrix(many)) == 1
+    assert time.process_time() - started < 2.5

@@ -22,6 +22,12 @@ def clone(shared_folder: Path) -> Path:
     return shared_folder / "clone"
 
 
+@pytest.fixture(scope="session")
+def cache(shared_folder: Path) -> Path:
+    """Return the cache of locked environments that all tests share, except those that need a cold cache."""
+    return shared_folder / "a cache"
+
+
 @pytest.fixture
 def engine(tmp_path: Path, installed: Path) -> Engine:
     """Return the small engine with an empty workspace and the wheel already installed."""

@@ -137,8 +137,8 @@ def test_an_old_python_has_an_annotation_a_summary_and_outputs(actor: Actor, tmp
 
 
 @pytest.mark.torch
-def test_our_own_workflow_runs_the_whole_gate(actor: Actor, tmp_path: Path, toolchain: Path) -> None:
-    """The job of quickstart.yml passes unchanged, with a toolchain that is already installed."""
+def test_our_own_workflow_runs_the_whole_gate(actor: Actor, tmp_path: Path, toolchain: Path, cache: Path) -> None:
+    """The job of quickstart.yml passes unchanged, with an installed toolchain and the environments of other tests."""
     workflow = yaml.safe_load((ROOT / ".github/workflows/quickstart.yml").read_text(encoding="utf-8"))
     job = workflow["jobs"]["gate"]
     steps = [step for step in job["steps"] if "pip install" not in step.get("run", "")]
@@ -151,6 +151,7 @@ def test_our_own_workflow_runs_the_whole_gate(actor: Actor, tmp_path: Path, tool
         VIRTUAL_ENV=str(toolchain.parent.parent),
         STUB_PYTHON=sys.executable,
         STUB_FOLDER=str(tmp_path),
+        ONNXGATE_CACHE_DIR=str(cache),
     )
 
     assert (ran.status, ran.outputs("gate")["verdict"]) == (0, "pass"), ran.log()

@@ -5,6 +5,7 @@ The releases are real: onnxruntime 1.18.1 has no kernel for a node that 1.17.3 r
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -37,10 +38,11 @@ WORKFLOW = ROOT / "examples/onnxgate-upgrade.yml"
 class Repository:
     """A repository with the workflow, three models, and a lock with an old release."""
 
-    def __init__(self, folder: Path, program: Path, quick: Path, server: RepositoryServer) -> None:
+    def __init__(self, folder: Path, program: Path, quick: Path, cache: Path, server: RepositoryServer) -> None:
         self.folder = server.folder
         self.scratch = folder
         self.program = program
+        self.cache = {"ONNXGATE_CACHE_DIR": str(cache)}
         self.server = server
         own = {f"onnxgate/onnxgate{name}@v{__version__}": quick for name in ("", "/pull-request")}
         texts = [path.read_text(encoding="utf-8") for path in (ROOT / "action.yml", WORKFLOW)]
@@ -49,7 +51,8 @@ class Repository:
     def onnxgate(self, *arguments: str, status: int = 0) -> str:
         """Run onnxgate, and return its output."""
         command = [self.program, *arguments]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        environment = {**os.environ, **self.cache}
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout
 
@@ -66,13 +69,13 @@ class Repository:
         shutil.rmtree(self.scratch / "artifacts", ignore_errors=True)
         self.server.asked.clear()
         environment = {"GITHUB_API_URL": self.server.address, "GITHUB_REPOSITORY": NAME}
-        ran = self.actor.start(WORKFLOW, "schedule", None, STUB_FOLDER=str(self.scratch), **environment)
+        ran = self.actor.start(WORKFLOW, "schedule", None, STUB_FOLDER=str(self.scratch), **environment, **self.cache)
         assert ran.status == 0, ran.log()
         return ran
 
 
 @pytest.fixture
-def repository(tmp_path: Path, installed: Path, quick: Path) -> Iterator[Repository]:
+def repository(tmp_path: Path, installed: Path, quick: Path, cache: Path) -> Iterator[Repository]:
     """Create the repository, for which onnxruntime 1.18.1 is available."""
     folder = tmp_path / "repository"
     (folder / "models").mkdir(parents=True)
@@ -81,7 +84,7 @@ def repository(tmp_path: Path, installed: Path, quick: Path) -> Iterator[Reposit
         onnx.save(onnx.parser.parse_model(text), folder / "models" / f"{name}.onnx")
     git(folder, "add", "--all")
     with running(RepositoryServer(folder=folder)) as server:
-        created = Repository(tmp_path, installed, quick, server)
+        created = Repository(tmp_path, installed, quick, cache, server)
         created.support("1.19")
         yield created
 

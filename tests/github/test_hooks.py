@@ -218,8 +218,11 @@ def test_the_environment_is_small_and_pinned(hooks: Hooks) -> None:
 
 
 @pytest.mark.torch
-def test_the_whole_gate_runs_by_hand(hooks: Hooks, toolchain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_gate_runs_by_hand(
+    hooks: Hooks, toolchain: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`onnxgate-run` re-exports with the active environment, although the hook has its own."""
+    monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(cache))
     monkeypatch.setenv("VIRTUAL_ENV", str(toolchain.parent.parent))
     monkeypatch.setenv("PATH", str(toolchain.parent), prepend=os.pathsep)
 

@@ -20,7 +20,7 @@ from onnxgate.commands.fix.verification import ModelPair, Verification, verify_f
 from onnxgate.core.bug_reports import ErrorBoundary
 from onnxgate.core.errors import StorageError
 from onnxgate.core.files import link_or_copy
-from onnxgate.core.findings import STATIC_STAGES, Stage
+from onnxgate.core.findings import STATIC_STAGES, IncompleteCheck, Stage
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.report import Finding
 from onnxgate.gate import pipeline
@@ -46,9 +46,9 @@ EXPECTED_RULES = LOCK_RULES | {"ignore-unused"}
 OTHER_FILE_RULES = LOCK_RULES | {"ignore-unused", "ignore-expired"}
 """Rules whose findings are about the lock or the config, not about the model."""
 
-FixState = Literal["unchanged", "repaired", "unsafe", "unfixable", "failed", "unverified", "unreadable"]
+FixState = Literal["unchanged", "repaired", "unsafe", "unfixable", "failed", "unverified", "unchecked", "unreadable"]
 """States of a repair, in this order: nothing to fix; verified; requires `--unsafe`; no fix applies; verification
-failed; could not be verified; model could not be read.
+failed; could not be verified; nothing to fix was found, but a check is missing; model could not be read.
 """
 
 
@@ -86,6 +86,7 @@ class FixResult:
     hint: str = ""
     accepted: int = 0  # ignored findings that a fix could repair
     remaining: tuple[Finding, ...] = ()  # errors and warnings of the model as it is, or of the verified result
+    unchecked: tuple[IncompleteCheck, ...] = ()  # undecided checks of the model as it is, or of the verified result
     unlocked: bool = False  # whether `onnxgate lock` is needed, even if nothing is repaired
 
 
@@ -161,6 +162,7 @@ class _ModelFixer:
             return replace(result, state="unreadable", reason=reason, hint=hint, remaining=())
         if self.planned.path not in self.before.gathered.facts or read_pointer(model.absolute):
             return replace(result, state="unreadable", reason=reason, hint=hint)
+        result = replace(result, unchecked=self._select_unchecked(self.before))
         unfixed: list[tuple[str, NoFix]] = []
         withheld: list[str] = []  # why changes require `--unsafe`
         try:
@@ -183,7 +185,7 @@ class _ModelFixer:
             return replace(result, state="unsafe")
         if remaining or unfixed:
             return replace(result, state="unfixable")
-        return replace(result, findings=())
+        return replace(result, state="unchecked" if result.unchecked else "unchanged", findings=())
 
     def _apply_fixes(
         self, findings: Sequence[Finding], fixes: Sequence[Fix], unfixed: list[tuple[str, NoFix]], withheld: list[str]
@@ -269,7 +271,7 @@ class _ModelFixer:
         call = functools.partial(call_inputs, project, self.pool)
         create = functools.partial(create_cases, project, self.planned.model, call=call)
         proof = verify_fix(pair, specs, self.pool, create, self.scratch / "proof")
-        result = replace(result, proof=proof)
+        result = replace(result, proof=proof, unchecked=self._select_unchecked(outcome))
         match proof.verdict:
             case "verified":
                 return replace(result, state="repaired", remaining=self._select_remaining(outcome))
@@ -319,6 +321,11 @@ class _ModelFixer:
             and (not rules or finding.rule in rules)
         )
 
+    def _select_unchecked(self, outcome: GateOutcome) -> tuple[IncompleteCheck, ...]:
+        """Return the undecided checks of the model, one for each reason."""
+        found = (undone for undone in outcome.undecided if undone.model == self.planned.path)
+        return tuple({undone.reason: undone for undone in found}.values())
+
     def _find_objection(self, candidate: Candidate, outcome: GateOutcome) -> str:
         """Return the reason why the findings of the static stages do not permit the repair; "" if they do."""
         expected = EXPECTED_RULES.union(*(change.follows for _, change in candidate.changes))
@@ -337,6 +344,10 @@ class _ModelFixer:
             resolved = {key for key in runtimes_before if key[0] in fix.rules}  # empty for findings of runs
             if resolved and resolved <= remaining:
                 return f"`{fix.name}` does not resolve the finding"
+        known = {undone.reason for undone in self._select_unchecked(self.before)}
+        for undone in self._select_unchecked(outcome):
+            if undone.reason not in known:
+                return f"the repaired model has a new undecided check: {undone.reason}"
         return ""
 
     def _of_model(self, outcome: GateOutcome) -> list[Finding]:

@@ -8,11 +8,14 @@ from typing import Protocol
 
 import onnx
 import pytest
+from msgspec.structs import replace
 
 from onnxgate.commands.fix.definition import Change, Fix, FixRequest
 from onnxgate.commands.fix.fixes import FIXES
 from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models
-from onnxgate.gate.request import GateRequest
+from onnxgate.core.findings import IncompleteCheck, Stage
+from onnxgate.gate import pipeline
+from onnxgate.gate.request import GateOutcome, GateRequest, StageResult
 from tests.harness import fix_cases
 from tests.harness.models import parse, write
 
@@ -100,6 +103,41 @@ def test_wrong_repairs(
 
     assert (repairs.state, repairs.reason[: len(reason)]) == ("failed", reason)
     assert dict(fix_cases.files(tmp_path / "r")) == before
+
+
+@pytest.mark.parametrize(("name", "state"), [("opset-too-new/one-too-new", "unchecked"), (TOO_NEW, "repaired")])
+@pytest.mark.parametrize("runs", ["first", "later", "all"])
+def test_undecided_checks(
+    name: str, state: str, runs: str, repaired: Repairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that could not be checked is not said to be in order, nor is such a repair accepted."""
+    (tmp_path / "r").mkdir()
+    request = fix_cases.make(name, tmp_path / "r")
+    run = pipeline.run
+    outcomes: list[GateOutcome] = []
+
+    def run_in_part(request: GateRequest) -> GateOutcome:
+        outcome = run(request)
+        if runs == "all" or (runs == "first") == (not outcomes):
+            undone = IncompleteCheck(Stage.SUPPORT, outcome.planned[0].path, "", "the support prediction crashed")
+            gathered = replace(outcome.gathered, unchecked=StageResult(undone=(undone, undone)))
+            outcome = replace(outcome, gathered=gathered)
+        outcomes.append(outcome)
+        return outcome
+
+    monkeypatch.setattr(pipeline, "run", run_in_part)
+    result = repaired(request, tmp_path / "s")
+    reasons = [undone.reason for undone in result.unchecked]
+
+    match state, runs:
+        case "unchecked", "later":
+            assert ("unchanged", []) == (result.state, reasons)
+        case "repaired", "later":
+            assert "the repaired model has a new undecided check: the support prediction crashed" == result.reason
+        case "repaired", "first":
+            assert ("repaired", []) == (result.state, reasons)
+        case _:
+            assert (state, ["the support prediction crashed"]) == (result.state, reasons)
 
 
 STATES = {
