@@ -24,6 +24,8 @@ _LISTS = {"ConstantOfShape": 0, "Reshape": 1, "Slice": 1, "Squeeze": 1, **dict.f
 """Index of the input that must have one axis, by operator."""
 _WITH_AXIS = {"ArgMax": 0, "ArgMin": 0, "Hardmax": 1, "LogSoftmax": 1, "LpNormalization": -1, "Softmax": 1}
 """Operators with an axis that old releases of onnx do not check, and its default before opset 13."""
+_WITHOUT_ELEMENTS = frozenset({"LpNormalization", "Squeeze"})
+"""Operators of which all releases check the axis of a tensor without elements, too. Source: see `_check_axes`."""
 _FIRST_WITH_LAST_AXIS = 13
 """First opset in which the default axis of Softmax, LogSoftmax and Hardmax is the last one."""
 _MIN_INPUTS = {
@@ -70,10 +72,11 @@ def _apply_check(name: str, node: NodeView, constants: Sequence[TensorProto]) ->
 def _check_axes(node: NodeView, tensor: TensorProto, opset: int) -> str:
     """Check the attribute `axis`, or `axes` of a reduction or Squeeze.
 
-    Source: 21 operators of constants with one axis in 4 opsets, loaded on 7 releases from 1.16.3 to 1.32.0.
+    Source: 21 operators of constants with one axis in 4 opsets, loaded on 7 releases from 1.16.3 to 1.32.0; 9 operators
+    of constants with and without elements, loaded on 6 of them.
     """
     name, rank = node.operator[1], len(tensor.dims)
-    if not rank:
+    if not rank or (not all(tensor.dims) and name not in _WITHOUT_ELEMENTS):
         return ""
     if name in _WITH_AXIS:
         has_last = opset >= _FIRST_WITH_LAST_AXIS and _WITH_AXIS[name] == 1

@@ -458,6 +458,13 @@ def test_axis_of_a_constant(opset: int, node: str, expected: str) -> None:
     assert (expected, later) == (verdict(opset, body, "1.26.0"), verdict(opset, body, "1.27.0"))
 
 
+def test_axis_of_a_constant_without_elements() -> None:
+    """Newer releases do not check the axis of such a reduction."""
+    body = "(float x) => (int64[] y, float z) <float[0] c = {}> { y = ArgMax <axis = 1> (c) z = Neg (x) }"
+
+    assert "loads" == verdict(8, body, "1.24.4")
+
+
 @pytest.mark.parametrize(("shape", "expected"), [("", "refused"), ("[2]", "loads")])
 def test_labels_without_an_axis(shape: str, expected: str) -> None:
     """NegativeLogLikelihoodLoss needs labels with an axis, whatever the rank of the scores is."""
