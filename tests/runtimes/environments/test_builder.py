@@ -115,10 +115,10 @@ def test_environment_contains_exactly_the_locked_packages(small: Locked, tmp_pat
     """It contains only the engine and numpy, whose used modules are compiled, whatever the path of the cache."""
     interpreter = prepare(tmp_path / "a cache" / "tests" / "tools", small)
     packages = interpreter.parent.parent / "lib" / "python3.11" / "site-packages"
+    compiled = {path.relative_to(packages).parts[:2] for path in packages.rglob("*.pyc")}
 
     assert versions(interpreter) == "1.26.4 1.18.1"
     assert {"numpy-1.26.4", "onnxruntime-1.18.1"} == {path.stem for path in packages.glob("*.dist-info")}
-    compiled = {path.relative_to(packages).parts[:2] for path in packages.rglob("*.pyc")}
     assert {("numpy", "core"), ("onnxruntime", "capi")} <= compiled
     assert not {("numpy", "f2py"), ("onnxruntime", "tools"), ("onnxruntime", "transformers")} & compiled
 
@@ -138,9 +138,6 @@ def test_settings_of_uv_do_not_change_an_environment(
     packages = prepare(tmp_path / "cache", small).parent.parent / "lib" / "python3.11" / "site-packages"
 
     assert {"numpy-1.26.4", "onnxruntime-1.18.1"} == {path.stem for path in packages.glob("*.dist-info")}
-    compiled = {path.relative_to(packages).parts[:2] for path in packages.rglob("*.pyc")}
-    assert {("numpy", "core"), ("onnxruntime", "capi")} <= compiled
-    assert not {("numpy", "f2py"), ("onnxruntime", "tools"), ("onnxruntime", "transformers")} & compiled
     assert [path for path in packages.glob("*/*.py") if path.is_symlink()] == []
 
 
