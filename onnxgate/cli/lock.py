@@ -368,7 +368,7 @@ def _find_differences(
     Add models that cannot be compared because of an unexpected error or a fault of the machine to `failed`.
     """
     model_states, lock_state = lock_stage.collect_evidence(project, lock, text, files, failed)
-    failed += (IncompleteCheck(Stage.LOCK, it.path, "", *it.undecided) for it in files if it.undecided)
+    failed += (IncompleteCheck(Stage.LOCK, it.path, "", *it.undecided) for it in files if it.undecided and not it.facts)
     compared = {it.model for it in failed} | {state.facts.path for state in model_states}
     yield from (hit.message for hit in lock_stale.judge(lock_state))
     for subject in model_states:

@@ -186,6 +186,7 @@ class IncompleteCheck:
     by_design: bool = False  # the check does not apply and is skipped
     transient: bool = field(default=False, compare=False)  # the next run may not have this problem
     prevents_run: bool = field(default=True, compare=False)  # whether runs of the model may be missing
+    decided_by_runs: bool = field(default=False, compare=False)  # skipped if all required runtimes run the model
     # Stable name of a cause that lies in the model and its inputs, without measured values and messages of runtimes. If
     # it is "", the machine, the project or the gate is the cause, and no ignore accepts the incomplete check.
     cause: str = field(default="", compare=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from onnxgate.core.report import Replay
     from onnxgate.gate.outcome_cache import OutcomeCache
     from onnxgate.gate.result_cache import ResultCache
+
+Part = TypeVar("Part", bound=StageResult)
 
 
 def run(request: GateRequest) -> GateOutcome:
@@ -112,7 +114,24 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     depends_on_builds = stages & {Stage.LOCK, Stage.RUNTIME}
     skipped = find_unlocked_builds(checkout.project, checkout.lock, checkout.models) if depends_on_builds else ()
     results = replace(results, unchecked=StageResult(undone=tuple(undone), skipped=tuple(skipped)))
-    return resolution.build_outcome(request, planned, results, blocked)
+    return resolution.build_outcome(request, planned, _skip_decided_checks(results, planned), blocked)
+
+
+def _skip_decided_checks(results: StageResults, planned: Iterable[PlannedModel]) -> StageResults:
+    """Skip failed static checks of the models that all required runtimes run."""
+    accepted = results.execution.accepted
+    accepting = {
+        model.path
+        for model in planned
+        if model.runtimes and all((model.path, runtime.name) in accepted for runtime in model.runtimes)
+    }
+
+    def skip(part: Part) -> Part:
+        decided = tuple(it for it in part.undone if it.decided_by_runs and it.model in accepting)
+        undone = tuple(it for it in part.undone if it not in decided)
+        return replace(part, undone=undone, skipped=(*part.skipped, *decided))
+
+    return replace(results, file=skip(results.file), support=skip(results.support))
 
 
 def _list_incomplete_models(
@@ -215,8 +234,11 @@ def _judge_files(
     remarks = tuple(f"{file.path}: {file.graph.unchecked}" for file in files if file.graph.unchecked)
     if Stage.FILE not in stages:
         return FileResult(missing, remarks=remarks)
-    unread = [file.path for file in files if file.unreadable or file.undecided]
-    undone = [IncompleteCheck(Stage.FILE, path, "", *missing[path]) for path in unread]
+    undone = [
+        IncompleteCheck(Stage.FILE, file.path, "", *_explain_missing_content(file), decided_by_runs=file.is_complete)
+        for file in files
+        if file.unreadable or file.undecided
+    ]
     sizes = []
     for model in planned:
         budget, facts = model.model.settings.budget, lock.facts.get(model.path)

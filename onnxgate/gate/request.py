@@ -197,6 +197,11 @@ class ExecutionResult(msgspec.Struct, frozen=True):
     replays: tuple[Replay, ...] = ()
     hits: tuple[RuleHit, ...] = ()
 
+    @property
+    def accepted(self) -> frozenset[tuple[str, str]]:
+        """(model, runtime) that completed all cases."""
+        return self.completed - {(runs.model, runs.runtime) for runs in self.faulty}
+
 
 class StageResult(msgspec.Struct, frozen=True, kw_only=True):
     """Common fields of the stage results."""
@@ -357,7 +362,7 @@ def join_executions(results: Iterable[ExecutionResult]) -> ExecutionResult:
 
 def apply_runs(judged: Sequence[RuleHit], execution: ExecutionResult) -> list[RuleHit]:
     """Drop hits that a run has made obsolete, and limit hits that the runs decide to what the runs confirm."""
-    accepted = execution.completed - {(runs.model, runs.runtime) for runs in execution.faulty}
+    accepted = execution.accepted
     refused = {
         (it.hit.model, runtime)
         for it in judged

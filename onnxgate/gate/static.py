@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,6 +29,7 @@ from onnxgate.evidence.file import ModelFile
 from onnxgate.gate.results import resolution
 from onnxgate.gate.static_cache import FileDigestCache, StaticResultCache, digest_static_key
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.onnx_functions import record_failed_calls
 from onnxgate.model.onnx_package import defer_initialization
 from onnxgate.model.reading.external_data import (
     classify_layout,
@@ -107,6 +109,7 @@ class FileQuery(msgspec.Struct, frozen=True):
 
     model: SelectedModel
     support: SupportRequest | None = None
+    records_failures: bool = False  # read the model even if functions of onnx fail
 
 
 class FileReading(msgspec.Struct, frozen=True):
@@ -204,18 +207,22 @@ class StaticAnalyzer:
         return HASHED_BYTES if self._unchanged and self._unchanged.has_entries else REMEMBERED_BYTES
 
     def _read(self, queries: Sequence[FileQuery]) -> list[FileReading | CallFailure]:
-        """Read the files. If a child process fails, read its file again without predictions, which may be the cause."""
+        """Read the files. If a child process fails, read its file again without what may be the cause.
+
+        This is the prediction of its support, or a function of onnx, whose failure is recorded.
+        """
         calls = [Call(read_model_file, query, FileReading, _child_bounds(query.model)) for query in queries]
         answers = self._children.run(calls, at_once=_child_count(calls))
         failed = [
             index
             for index, answer in enumerate(answers)
-            if isinstance(answer, CallFailure) and answer.how != "changed" and queries[index].support
+            if isinstance(answer, CallFailure) and answer.how != "changed" and not queries[index].records_failures
         ]
         if failed:
-            alone = self._read([FileQuery(queries[index].model) for index in failed])
-            for index, answer in zip(failed, alone, strict=True):
-                answers[index] = answer
+            again = self._read([FileQuery(queries[index].model, records_failures=True) for index in failed])
+            for index, answer in zip(failed, again, strict=True):
+                if not (isinstance(answer, CallFailure) and answer.how == "not-started"):
+                    answers[index] = answer
         return answers
 
     def _recall(self, files: Iterable[Path], root: Path) -> None:
@@ -232,6 +239,10 @@ class StaticAnalyzer:
         if answer.support is not None and request is not None and file.facts is not None:
             query = SupportQuery(request, file.facts, file.is_complete)
             self._predicted[model.path] = query, answer.support
+        if file.undecided is not None and request is not None and file.facts is not None:
+            query = SupportQuery(request, file.facts, file.is_complete)
+            undone = IncompleteCheck(Stage.SUPPORT, model.path, "", *file.undecided, decided_by_runs=True)
+            self._predicted[model.path] = query, SupportResult(undone=(undone,))
         if answer.lasting and self._unchanged is not None and file.facts is not None:
             read = digest_static_key("file", model.path, file.facts.sha256)
             if key in ("", read) and _is_current(file, model):
@@ -269,7 +280,9 @@ class StaticAnalyzer:
     def _accept_result(self, answer: SupportResult | CallFailure, query: SupportQuery, key: str) -> SupportResult:
         if isinstance(answer, CallFailure):
             reason, hint = describe_failure(answer, "the support prediction")
-            return SupportResult(undone=(IncompleteCheck(Stage.SUPPORT, query.facts.path, "", reason, hint),))
+            is_decided = answer.how in ("crashed", "timed-out", "memory")
+            undone = IncompleteCheck(Stage.SUPPORT, query.facts.path, "", reason, hint, decided_by_runs=is_decided)
+            return SupportResult(undone=(undone,))
         if answer.lasting and self._unchanged is not None and key:
             self._unchanged.keep(key, answer.findings)
         return answer
@@ -331,14 +344,18 @@ def _read_unchanged(query: FileQuery) -> FileReading:
     model = query.model
     with track_source_lookups() as was_consulted:
         before = _stat_or_none(model.absolute)
-        inspected = file_stage.inspect_file(model)
+        failed: dict[str, str] = {}
+        with record_failed_calls(failed) if query.records_failures else nullcontext():
+            inspected = file_stage.inspect_file(model)
         file = inspected.file
+        if failed:
+            file = msgspec.structs.replace(file, undecided=next(iter(failed.items())))
         after = _stat_or_none(model.absolute)
         is_same = before is not None and after is not None and file_identity(before) == file_identity(after)
         statuses = filter(None, map(_stat_or_none, _model_files(model, file.facts)))
         digests = ((file_identity(status), known_digest(status)) for status in statuses)
         known_digests = tuple((identity, digest) for identity, digest in digests if digest is not None)
-        lasting = is_same and not was_consulted()
+        lasting = is_same and not failed and not was_consulted()
         support = None
         if query.support is not None and inspected.content is not None and file.facts is not None:
             support = _match_content(query.support, file.facts, inspected.content, lasting=is_same)

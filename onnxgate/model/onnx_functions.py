@@ -1,8 +1,8 @@
 """Functions of onnx that run C++ code on a model. A crash, hang or huge allocation never affects the calling process.
 
-In a call of a process pool that has limits, as in all static analysis, they run directly. In any other process they run
-in a child process, which is started on first use, shared by all threads and replaced after a failure. Nothing else may
-call the C++ code of onnx on a model, except for look-ups in `onnx.defs`.
+In a call of a process pool that has limits, as in all static analysis, they run directly, unless failed calls are
+recorded. In any other process they run in a child process, which is started on first use, shared by all threads and
+replaced after a failure. Nothing else may call the C++ code of onnx on a model, except for look-ups in `onnx.defs`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ Source: onnx 1.23.2 takes 0.04 s for 1,000 functions that are called once each, 
 
 
 _DOING = "a function of onnx"
+_NAMES = {"check": "onnx's checker", "infer": "onnx's shape inference", "inline": "onnx's inliner"}
 _MAX_FAILURES = 64
 _failures: dict[tuple[object, ...], CallFailure] = {}
 """The failed calls of this process. None is repeated, because a failure may take a minute and 4 GiB."""
@@ -59,7 +60,7 @@ _failed_calls: ContextVar[dict[str, str] | None] = ContextVar("failed_calls", de
 
 @contextmanager
 def record_failed_calls(reasons: dict[str, str]) -> Iterator[None]:
-    """Let `ignore_error` add the reason of each failed call to `reasons`, with a hint."""
+    """Let `ignore_error` add the reason of each failed call to `reasons`, with a hint. Calls use a child process."""
     token = _failed_calls.set(reasons)
     try:
         yield
@@ -223,7 +224,7 @@ def _parse(model: ModelProto | bytes) -> ModelProto:
 def _run(name: str, data: bytes, *options: object) -> Any:
     """Run the function in `_FUNCTIONS` with this name. Its result is not serialized if it ran in this process."""
     if _failures and (failure := _failures.get(_identify(name, data, options))):
-        raise FailedCallError(failure, _DOING)
+        raise FailedCallError(failure, _NAMES.get(name, _DOING))
     try:
         return _run_once(name, data, options)
     except FailedCallError as error:
@@ -234,11 +235,11 @@ def _run(name: str, data: bytes, *options: object) -> Any:
 
 
 def _run_once(name: str, data: bytes, options: tuple[object, ...]) -> Any:
-    if (limits := find_call_limits()) is not None:
+    if _failed_calls.get() is None and (limits := find_call_limits()) is not None:
         try:
             return _call(name, data, options)
         except MemoryError as error:
-            raise FailedCallError(describe_exceeded_memory(limits), _DOING) from error
+            raise FailedCallError(describe_exceeded_memory(limits), _NAMES.get(name, _DOING)) from error
     child = _children.get(os.getpid()) or _children.setdefault(os.getpid(), _OnnxProcess())
     succeeded, result = child.run((name, data, options))
     if not succeeded:
@@ -289,7 +290,7 @@ class _OnnxProcess:
             self._pool.kill()
             raise
         if isinstance(result, CallFailure):
-            raise FailedCallError(result, _DOING)
+            raise FailedCallError(result, _NAMES.get(request[0], _DOING))
         answer: tuple[bool, bytes] = result
         return answer
 

@@ -128,7 +128,7 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
     Raises:
         OSError, UnreadableModel: omitted data cannot be read from the file.
     """
-    own, unchecked = _find_own_fault(model, path), explain_unchecked(model)
+    own, unchecked = find_own_fault(model, path), explain_unchecked(model)
     if (own and _rank_fault(own) == (False, False)) or unchecked:
         return CheckedModel(model, own, unchecked)
     copy = copy_for_checker(model.proto, path) if needs_copy_for_checker(model) else model.proto
@@ -142,7 +142,7 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
     return CheckedModel(model, fault, "", inferred)
 
 
-def _find_own_fault(model: ModelView, path: Path) -> ModelFault | None:
+def find_own_fault(model: ModelView, path: Path) -> ModelFault | None:
     """Return the first fault that onnx does not find. A fault that more runtimes refuse takes precedence."""
     worst: ModelFault | None = None
     for fault in _iter_own_faults(model, path):

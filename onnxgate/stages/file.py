@@ -10,8 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from onnxgate.core.findings import Place
+from onnxgate.core.process_pool import FailedCallError
 from onnxgate.evidence.file import GraphFaults, InvalidQuantization, ModelFile
 from onnxgate.model.facts import STRING
+from onnxgate.model.onnx_functions import ignore_error
 from onnxgate.model.quantization_consistency import find_inconsistencies
 from onnxgate.model.quantization_parameters import find_quantization_faults
 from onnxgate.model.reading.external_data import check_external_data
@@ -20,7 +22,7 @@ from onnxgate.model.reading.file_format import UnreadableModel, detect_other_typ
 from onnxgate.model.reading.structure import read_light_view
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
 from onnxgate.model.subgraphs.reduced_models import mark_unused
-from onnxgate.model.validity import CheckedModel, ModelFault, check_model, find_leaked_paths
+from onnxgate.model.validity import CheckedModel, ModelFault, check_model, find_leaked_paths, find_own_fault
 from onnxgate.project.git.repository import find_git_root
 
 if TYPE_CHECKING:
@@ -56,7 +58,10 @@ class InspectedFile(msgspec.Struct, frozen=True):
 
 
 def inspect_file(model: SelectedModel) -> InspectedFile:
-    """Inspect a file without using the lock or the repository."""
+    """Inspect a file without using the lock or the repository.
+
+    If `record_failed_calls` records that a function of onnx failed, only the other checks run.
+    """
     file = ModelFile(model.path, Place(model.path))
     try:
         if pointer := read_pointer(model.absolute):
@@ -65,7 +70,11 @@ def inspect_file(model: SelectedModel) -> InspectedFile:
             return InspectedFile(replace(file, other_type=other_type))
         reading = read_model(model.absolute, model.path, lightly=True)
         external = mark_unused(reading.view, check_external_data(reading.view, model.absolute))
-        checked = check_model(reading.view, model.absolute)
+        try:
+            checked = check_model(reading.view, model.absolute)
+        except FailedCallError as error:
+            ignore_error(error)
+            checked = CheckedModel(reading.view, find_own_fault(reading.view, model.absolute))
         inspected = replace(
             file,
             facts=reading.facts,

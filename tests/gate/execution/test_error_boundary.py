@@ -123,7 +123,7 @@ def test_crash_of_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: st
 
     def crash(_: object, request: tuple[str, bytes, tuple[object, ...]]) -> NoReturn:
         requests.append(request[0])
-        raise FailedCallError(CallFailure("crashed", "SIGSEGV"), "a function of onnx")
+        raise FailedCallError(CallFailure("crashed", "SIGSEGV"), "onnx's shape inference")
 
     monkeypatch.setattr("onnxgate.model.onnx_functions._OnnxProcess.run", crash)
 
@@ -132,7 +132,9 @@ def test_crash_of_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: st
     (note,) = result.step.skipped
     assert requests
     assert "bad.onnx" == note.model
-    assert "a function of onnx crashed (SIGSEGV); inputs and comparisons were chosen without the result" == note.reason
+    assert (
+        "onnx's shape inference crashed (SIGSEGV); inputs and comparisons were chosen without the result" == note.reason
+    )
     assert "attach the model" in note.hint
     assert not result.step.undone
     assert not result.collected["bad.onnx"].is_lasting
