@@ -33,6 +33,8 @@ def adapter_name(engine: str) -> str:
 
 
 MAX_PTH_BYTES = 2**16
+MODULE_SUFFIXES = frozenset({".py", ".so", ".pyd"})
+"""Suffixes of modules. Source: `importlib.machinery.all_suffixes()`, without bytecode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +80,26 @@ class EngineProgram:
 def _list_linked_packages(environment: Path) -> Iterator[str]:
     """Yield the folders outside of an environment that its packages are in: of `.pth` files, and targets of links.
 
-    They may be hidden, as the cache of uv, whose link mode `symlink` creates a link for each file of a package.
+    They may be hidden, as the cache of uv, whose link mode `symlink` creates a link for each file of a package. A
+    package may also name a folder with credentials, such as `~/.ssh`.
     """
     for entry in environment.glob("lib*/python3*/site-packages/*"):
         with contextlib.suppress(OSError, ValueError):  # the files may change, and the environment is checked later
             if entry.suffix == ".pth":
                 lines = read_limited(entry, MAX_PTH_BYTES).decode("utf-8", "replace").splitlines()
                 folders = (entry.parent / line.strip() for line in lines if not line.startswith(("#", "import")))
-                yield from (os.path.realpath(folder) for folder in folders if folder.is_dir())
+                yield from (os.path.realpath(folder) for folder in folders if _contains_modules(folder))
             elif entry.is_symlink():
                 yield os.path.realpath(entry)
             elif (entry / "__init__.py").is_symlink():
                 yield str(Path(os.path.realpath(entry / "__init__.py")).parents[1])  # with `numpy.libs`
+
+
+def _contains_modules(folder: Path) -> bool:
+    """Return whether Python can import a file in a folder, or a package with an `__init__.py`."""
+    with contextlib.suppress(OSError):
+        return any(entry.suffix in MODULE_SUFFIXES or (entry / "__init__.py").exists() for entry in folder.iterdir())
+    return False
 
 
 def run_job(program: EngineProgram, job: Job, commands: CommandRunner, limits: JobLimits) -> Observation:

@@ -328,7 +328,10 @@ def test_a_repository_in_a_hidden_folder(den: Den, fake_worker: Path, monkeypatc
 
 
 def test_packages_that_are_linked_into_an_environment(tmp_path: Path) -> None:
-    """Packages of a user's environment are readable in hidden folders: uv's links, and those of `.pth` files."""
+    """Packages of a user's environment are readable in hidden folders: uv's links, and those of `.pth` files.
+
+    A package cannot make other hidden folders readable with a `.pth` file.
+    """
     packages = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
     for folder in (
         packages / "numpy",
@@ -341,7 +344,10 @@ def test_packages_that_are_linked_into_an_environment(tmp_path: Path) -> None:
     (packages / "numpy" / "__init__.py").unlink()
     (packages / "numpy" / "__init__.py").symlink_to(tmp_path / ".uv" / "hash" / "numpy" / "__init__.py")
     (packages / "module.py").symlink_to(tmp_path / ".uv" / "module.py")
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "id_rsa").touch()
     (packages / "a.pth").write_text(f"# comment\nimport sys\n{tmp_path}/.src\n{tmp_path}/missing\n")
+    (packages / "c.pth").write_text(f"{tmp_path}/.ssh\n../../../../.ssh\n")
     (packages / "b.pth").write_bytes(bytes(2**17))
     program = EngineProgram.of_python("onnxruntime", tmp_path / "venv" / "bin" / "python", own=True)
 

@@ -115,8 +115,8 @@ class TraitReader:
         scalar = self._scalar_squeezes.get(node.outputs[0], "") if name == "Squeeze" and node.outputs else ""
         if scalar and len(node.inputs) == 1:
             return NodeTraits(as_scalar=scalar)
-        if name == "Range" and self._has_listed_bounds(node):
-            return NodeTraits(has_listed_bounds=True)
+        if name == "Range":
+            return NodeTraits(listed_bounds=place) if (place := self._find_listed_bounds(node)) else NO_TRAITS
         if name == "If":
             tensor = self.values.constant(node.inputs[0]) if self.values.is_stored(node.inputs[0]) else None
             return NodeTraits(has_list_condition=True) if tensor and math.prod(tensor.dims) != 1 else NO_TRAITS
@@ -178,11 +178,20 @@ class TraitReader:
         sizes = [(left.dim_value, right.dim_value) for left, right in pairs]
         return "size" if any(min(left, right) >= 0 and left != right for left, right in sizes) else ""
 
-    def _has_listed_bounds(self, node: NodeView) -> bool:
-        """Return whether a Range is computed from constants that are not all scalars. onnx checks only stored ones."""
-        return (
-            all(self.values.is_folded(name, 0) for name in node.inputs) and max(map(self.values.rank, node.inputs)) > 0
-        )
+    def _find_listed_bounds(self, node: NodeView) -> Literal["", "same graph", "function", "outer graph"]:
+        """Return where a bound of a Range that is not a scalar is computed from constants; "" if there is none.
+
+        onnx checks only stored bounds.
+        """
+        values = self.values
+        listed = [name for name in node.inputs if values.rank(name) > 0]
+        if not listed or not all(values.is_folded(name, 0) for name in node.inputs):
+            return ""
+        producers = (values.producer(name) for name in listed)  # Identity is removed before constants are computed
+        is_here = any(producer is not None and producer.operator[1] != "Identity" for producer in producers)
+        if not is_here and all(values.constant(name) is None for name in listed):
+            return "outer graph" if values.is_inner else "same graph"
+        return "function" if values.is_in_function else "same graph"
 
     def _find_wrong_scale(self, node: NodeView) -> Literal["", "channels", "bias"]:
         """Return with what the scale or bias of a GroupNormalization does not agree, if their sizes are known."""

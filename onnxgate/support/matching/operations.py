@@ -77,7 +77,8 @@ class NodeTraits(msgspec.Struct, frozen=True):
     constant_fault: str = ""  # why a node with constant inputs cannot be computed
     wrong_scale: Literal["", "channels", "bias"] = ""  # with what the scale of a GroupNormalization does not agree
     wrong_rank: str = ""  # which input of an operator of `com.microsoft` has a rank that shape inference rejects
-    has_listed_bounds: bool = False  # Range of computed constants, one of which is not a scalar
+    # Range of computed constants, one of which is not a scalar; where the computation of that one is
+    listed_bounds: Literal["", "same graph", "function", "outer graph"] = ""
     has_list_condition: bool = False  # If with a constant condition that has not one element
     has_late_fault: bool = False  # the node with such a fault is in a local function
     # Div or Mod of integers by a constant that contains 0; "constants": older releases compute it when they load it

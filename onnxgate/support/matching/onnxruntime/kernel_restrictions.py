@@ -104,6 +104,11 @@ _FIRST_WITH_CONSTANT_BRANCHES = "1.17.0"
 
 Source: conditions with 0, 1 and 2 elements in three opsets, stored and replaceable, loaded on 10 releases.
 """
+_FIRST_WITH_LISTED_BOUNDS = {"same graph": "", "function": "1.17.0", "outer graph": "1.27.0"}
+"""First release that rejects bounds of Range with an axis, by where they are computed.
+
+Source: 14 such nodes, loaded on 10 releases from 1.16.3 to 1.32.0; 20 in branches, loops and functions, loaded on 8.
+"""
 _INVALID_ACCESS = "SIGSEGV"
 """Signal with which releases end if they read memory that does not belong to them."""
 _FIRST_WITHOUT_BIAS = {"tensor(float)": "", "tensor(float16)": "1.20.0"}
@@ -264,7 +269,8 @@ def _find_shape_restriction(
     if is_split_evenly and since >= _SPLIT_WITH_NUMBER and "num_outputs" not in values:
         problem = f"`{name}` has neither the input `split` nor the attribute `num_outputs`"
         return SupportGap("attribute-unsupported", problem, about="num_outputs")
-    if operation.traits.has_listed_bounds:  # Source: 14 such nodes, loaded on 10 releases from 1.16.3 to 1.32.0
+    bounds = operation.traits.listed_bounds
+    if bounds and is_release_within(release, _FIRST_WITH_LISTED_BOUNDS[bounds], ""):
         problem = f"`{name}` requires scalars, but an input is computed from constants and has an axis"
         return SupportGap("attribute-unsupported", problem, about="rank")
     if operation.traits.has_list_condition and is_release_within(release, _FIRST_WITH_CONSTANT_BRANCHES, ""):

@@ -425,6 +425,38 @@ def test_computed_bounds_of_a_range(inputs: str, stop: str, expected: str) -> No
     assert [expected] * 2 == [verdict(17, body, release) for release in ("1.16.3", "1.32.0")]
 
 
+LISTED = "k = Constant <value_ints = [3]> () d = Cast <to = 1> (k)"
+
+
+@pytest.mark.parametrize(
+    ("outside", "inside", "expected"),
+    [
+        (LISTED, "a = Range (o, d, o)", ["loads", "loads", "refused"]),
+        (LISTED, "i = Identity (d) a = Range (o, i, o)", ["loads", "loads", "refused"]),
+        (LISTED, "n = Neg (d) a = Range (o, n, o)", ["refused"] * 3),
+        ("", f"{LISTED} a = Range (o, d, o)", ["refused"] * 3),
+    ],
+)
+def test_computed_bounds_in_a_branch(outside: str, inside: str, expected: list[str]) -> None:
+    """Older releases accept bounds with an axis that are computed outside of the branch."""
+    branch = f"then_branch = t () => (float[N] a) {{ {inside} }}"
+    other = "else_branch = e () => (float[N] b) { b = Abs (z) }"
+    body = f"(bool c, float[N] z) => (float[N] y) <float o = {{1}}> {{ {outside} y = If (c) <{branch}, {other}> }}"
+
+    assert expected == [verdict(17, body, release) for release in ("1.16.3", "1.26.0", "1.27.0")]
+
+
+def test_computed_bounds_in_a_function() -> None:
+    """Releases since 1.17 compute constants of local functions before they check the bounds."""
+    function = f"o = Constant <value_float = 1.0> () {LISTED} y = Range (o, d, o)"
+    model = (
+        '<ir_version: 8, opset_import: ["" : 17, "d" : 1]> g (float x) => (float[N] y) { y = d.F (x) } '
+        f'<domain: "d", opset_import: ["" : 17]> F (x) => (y) {{ {function} }}'
+    )
+
+    assert ["loads", "refused"] == [prediction(model, release).verdict for release in ("1.16.3", "1.17.0")]
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"), [("[0] c = {}", "refused"), ("[2] c = {1, 0}", "refused"), ("[1] c = {1}", "loads")]
 )
