@@ -51,10 +51,11 @@ HUGE_BYTES = 3 * 2**30
 REPEATED_EVERY = 5
 """After every fifth damage, a second check follows, which must not find anything that the first one left."""
 _ABOUT_CACHE = re.compile(
-    r"^(static results: |damaged cache entry replaced: |environments: |\S+ \S+: environment | +\"reused\": ).*\n",
+    r"^(static results: |damaged cache entry replaced: |environments: |\S+ \S+: environment |command: uv "
+    r"| +\"reused\": ).*\n",
     re.MULTILINE,
 )
-"""Lines about the cache and about the runs that it saved."""
+"""Lines about the cache, about the runs that it saved, and about an environment that the first check creates."""
 
 
 class Answer(NamedTuple):
