@@ -164,11 +164,22 @@ def _find_denied_file(text: str, folder: Path, permissions: Permissions) -> str:
 
     Paths in the text may be relative to the folder of the model.
     """
-    if not sys.platform.startswith("linux") or "ermission denied" not in text:
+    if not sys.platform.startswith("linux"):
         return ""
-    paths = (next(filter(None, match.groups())) for match in itertools.islice(_PATH.finditer(text), MAX_PATHS))
-    files = ((path, folder / path) for path in paths)
+    files = ((path, folder / path) for path in itertools.islice(_list_denied_paths(text), MAX_PATHS))
     return next((path for path, file in files if not permissions.names(str(file)) and _is_readable_file(file)), "")
+
+
+def _list_denied_paths(text: str) -> Iterator[str]:
+    """Yield the paths in the lines about missing permissions: those after the error, then the nearest before it.
+
+    Other paths are those of the model, or of the files in a traceback.
+    """
+    for line in text.splitlines():
+        before, denial, after = line.partition("ermission denied")
+        for part in (after, before) if denial else ():
+            paths = [next(filter(None, match.groups())) for match in _PATH.finditer(part)]
+            yield from paths if part is after else reversed(paths)
 
 
 def _is_readable_file(path: Path) -> bool:

@@ -393,6 +393,8 @@ DENIALS = {
     "{}/.cfg: cannot open shared object file: Permission denied": "{}/.cfg",
     'open file "{}/.cfg" fail, errno = 13 - Permission denied': "{}/.cfg",
     "[Errno 13] Permission denied: '.cfg'": ".cfg",  # relative to the model
+    "File '{}/a.py', line 1\nPermissionError: [Errno 13] Permission denied: '{}/.cfg'": "{}/.cfg",
+    "Load of '{}/a.py' failed: '{}/.cfg': Permission denied": "{}/.cfg",
     "[Errno 13] Permission denied: '{}/missing'": "",
     "[Errno 13] Permission denied: '{}'": "",  # a folder
     "[Errno 13] Permission denied: '\ud800'": "",
@@ -404,9 +406,10 @@ DENIALS = {
 @pytest.mark.parametrize("text", DENIALS)
 def test_errors_of_denied_files(text: str, tmp_path: Path) -> None:
     """The sandbox is the cause of an error only if this process can read the file."""
-    (tmp_path / ".cfg").touch()
-    file = DENIALS[text].format(tmp_path)
-    failure = Failure(type="Fail", text=text.format(tmp_path))
+    for name in (".cfg", "a.py"):
+        (tmp_path / name).touch()
+    file = DENIALS[text].replace("{}", str(tmp_path))
+    failure = Failure(type="Fail", text=text.replace("{}", str(tmp_path)))
     job = Load(model=str(tmp_path / "m.onnx"))
     result = RunResult(providers=(), outputs=(), cases=(CaseResult(), CaseResult(failure=failure)))
     for observation in (Refused(failure=failure), Unavailable(reason=failure.text), Completed(result=result)):

@@ -34,7 +34,8 @@ def run_git(
     """Run git and return the result, with status 127 if git is not installed. `offline`: git does not fetch objects."""
     command = ["git", *SAFE_OPTIONS, *NO_BARE_REPOSITORY, *arguments]
     environment = {name: value for name, value in os.environ.items() if name not in HOOK_VARIABLES}
-    if root := find_git_root(folder.resolve()):
+    resolved = folder.resolve()
+    if root := next((it for it in (resolved, *resolved.parents) if _is_repository(it / ".git")), None):
         # Git itself would prefer committed files in a folder below that look like a bare repository, with its settings.
         environment |= {"GIT_DIR": str(root / ".git"), "GIT_WORK_TREE": str(root)}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
@@ -49,6 +50,11 @@ def run_git(
         return subprocess.CompletedProcess(command, 127, b"", f"git: {error.strerror}".encode())
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 124, b"", f"git did not respond within {limit_s} s".encode())
+
+
+def _is_repository(path: Path) -> bool:
+    """Return whether git uses a file or folder `.git`; it ignores folders without a `HEAD`, such as empty ones."""
+    return path.is_file() or os.path.lexists(path / "HEAD")
 
 
 def find_git_root(folder: Path) -> Path | None:

@@ -183,8 +183,8 @@ def _digest_files(folder: Path, *, read: bool) -> str:
                 status = entry.stat(follow_symlinks=False)
                 state: object = (status.st_size, int(status.st_mtime))
                 if read:
-                    is_file = stat.S_ISREG(status.st_mode)
-                    state = sha256_of(Path(entry.path)) if is_file else os.path.realpath(entry.path)
+                    path = Path(entry.path)
+                    state = str(path.readlink()) if entry.is_symlink() else sha256_of(path)
                 rows.append((entry.path[len(str(folder)) :], state))
     return hashlib.sha256(repr(sorted(rows)).encode(errors="surrogateescape")).hexdigest()
 

@@ -115,8 +115,8 @@ class TraitReader:
         scalar = self._scalar_squeezes.get(node.outputs[0], "") if name == "Squeeze" and node.outputs else ""
         if scalar and len(node.inputs) == 1:
             return NodeTraits(as_scalar=scalar)
-        if name == "Range":
-            return NodeTraits(listed_bounds=place) if (place := self._find_listed_bounds(node)) else NO_TRAITS
+        if name == "Range" and (place := self._find_listed_bounds(node)):
+            return NodeTraits(listed_bounds=place)
         if name == "If":
             tensor = self.values.constant(node.inputs[0]) if self.values.is_stored(node.inputs[0]) else None
             return NodeTraits(has_list_condition=True) if tensor and math.prod(tensor.dims) != 1 else NO_TRAITS
@@ -275,11 +275,11 @@ class TraitReader:
             if not name or not self._has_no_elements(name) or values.rank(other) < values.rank(name):
                 continue
             if values.producer(other) is None:
-                tensor = values.constant(name)
-                is_stored = tensor is not None and values.is_stored(name)
-                return "no elements" if is_stored and values.find_source(other) == "input" else ""
-            is_returned = any(map(values.is_output, node.outputs)) and values.find_source(other) == "computed"
-            return "no elements returned" if is_returned and values.is_folded(name, 0) else ""
+                is_stored = values.constant(name) is not None and values.is_stored(name)
+                if is_stored and values.find_source(other) == "input":
+                    return "no elements"
+            elif values.find_source(other) == "computed" and values.is_folded(name, 0):
+                return "no elements returned" if any(map(values.is_output, node.outputs)) else ""
         return ""
 
     def _has_no_elements(self, name: str) -> bool:

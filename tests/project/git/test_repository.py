@@ -47,6 +47,15 @@ def test_folder_that_looks_like_a_bare_repository(embedded: Path) -> None:
     assert not list(embedded.rglob("started"))
 
 
+def test_empty_git_folder_below_the_root(tmp_path: Path) -> None:
+    """Git ignores a folder `.git` that is no repository, such as one that a container creates to mount a volume."""
+    (tmp_path / "models" / ".git").mkdir(parents=True)
+    (tmp_path / "models" / "m.onnx").write_bytes(b"model")
+    commit(tmp_path)
+
+    assert read_git_output(tmp_path / "models", "ls-files") == "m.onnx\n"
+
+
 def test_bare_repository_outside_of_a_work_tree(tmp_path: Path) -> None:
     """A folder of an archive without `.git` is in no repository."""
     git(tmp_path, "init", "--quiet", "--bare")

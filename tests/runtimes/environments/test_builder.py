@@ -271,6 +271,25 @@ def test_copied_environment_is_reused(small: Locked, tmp_path: Path) -> None:
     assert state.read_bytes() != before
 
 
+def test_environment_copied_to_another_folder_is_reused(tmp_path: Path) -> None:
+    """Links in an environment, such as `lib64`, lead to the copy, although the time of the link is another."""
+
+    def build(attempt: Path) -> None:
+        (attempt / "lib").mkdir(parents=True)
+        (attempt / "lib" / "program").touch()
+        (attempt / "lib64").symlink_to("lib")
+        os.utime(attempt / "lib64", (0, 0), follow_symlinks=False)
+
+    slot = storage.EnvironmentSlot(tmp_path / "a", "key", "lib/program")
+    slot.build(build)
+    shutil.copytree(tmp_path / "a", tmp_path / "b", symlinks=True)
+    copy = msgspec.structs.replace(slot, folder=tmp_path / "b")
+    link = next(tmp_path.glob("b/attempts/*/lib64"))
+    os.utime(link, (1, 1), follow_symlinks=False)
+
+    assert copy.ready() == link.parent / "lib" / "program"
+
+
 @pytest.mark.index
 def test_another_hash_is_another_environment_and_is_not_installed(small: Locked, tmp_path: Path) -> None:
     """A wheel with another hash is rejected with a one-line message, and no files remain."""

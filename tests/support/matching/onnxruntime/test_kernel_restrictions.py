@@ -544,6 +544,33 @@ def test_constants_without_elements(nodes: str, expected: list[str]) -> None:
     assert expected == [verdict(17, body, release) for release in ("1.23.0", "1.23.1", "1.26.0", "1.27.0")]
 
 
+def test_computed_values_without_elements() -> None:
+    """Both operands have no elements; the constant is removed."""
+    body = "(float[0, 3] x) => (float[0, 3] y) <float[0, 3] c = {}> { i = Neg (x) y = Add (i, c) }"
+
+    assert "refused" == verdict(17, body, "1.24.4")
+
+
+@pytest.mark.parametrize(
+    ("options", "outputs", "expected"),
+    [
+        ("", "e", ["SIGABRT", "refused"]),
+        ("", "e, m", ["loads", "loads"]),
+        ("<mask_index_type = 0>", "e", ["loads", "loads"]),
+    ],
+)
+def test_embeddings_without_a_mask_index(options: str, outputs: str, expected: list[str]) -> None:
+    """Older releases crash if the second output is absent."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    inputs = "int32[1, 8] i, float[10, 4] w, float[4] g"
+    node = f'{outputs} = com.microsoft.EmbedLayerNormalization {options} (i, "", w, w, "", g, g)'
+    model = f"{head} g ({inputs}) => (float[1, 8, 4] e) {{ {node} }}"
+    found = [prediction(model, release) for release in ("1.16.3", "1.28.0")]
+    signals = [[problem.miss.signal for problem in it.found if problem.miss] for it in found]
+
+    assert expected == [it.verdict if not any(own) else own[0] for it, own in zip(found, signals, strict=True)]
+
+
 @pytest.mark.parametrize(
     ("options", "accepted"), [("", "uint32"), ("<positive = 1>", "uint32"), ("<positive = 0>", "int32")]
 )
