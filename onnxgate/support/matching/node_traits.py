@@ -209,7 +209,8 @@ class TraitReader:
             or not self.values.is_fixed(node.inputs[0])
         ):
             return ""
-        return "" if data.tensor_type.shape.dim[1].dim_value in (1, *known) else "channels"
+        channels = data.tensor_type.shape.dim[1].dim_value
+        return "" if channels < 0 or channels in (1, *known) else "channels"  # a negative size is dynamic
 
     def _can_weigh(self, weights: str, labels: Sequence[Any]) -> bool:
         """Return whether the weights that the labels select, of shape (labels, weights[1:]), may fit the labels."""

@@ -361,6 +361,7 @@ def test_shape_of_a_constant(inputs: str, constants: str, options: str, expected
         ("4", "[N]", "[N]", ["loads", "loads"]),
         ("1", "[4]", "[4]", ["loads", "loads"]),
         ("C", "[2]", "[2]", ["loads", "loads"]),
+        ("-2", "[4]", "[4]", ["loads", "loads"]),
         ("C", "[2]", "[4]", ["refused", "refused"]),
     ],
 )
