@@ -45,7 +45,8 @@ class ErrorBoundary:
         is_usage_error = isinstance(error, OnnxgateError) and error.exit_code == USAGE_EXIT_CODE
         if not isinstance(error, Exception) or is_usage_error or isinstance(error, self._fatal):
             return False
-        self.reason, self.hint = _explain_error(error)
+        reason, self.hint = _explain_error(error)
+        self.reason = reason or type(error).__name__  # never empty, which stands for no error
         return True
 
 
