@@ -197,6 +197,7 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
             message = f"two initializers are named `{name}`" + ("" if is_equal else " and have different types")
             yield ModelFault(message, harmless=accepted, about="accepted" if accepted else "")
     yield from _find_contradicted_initializers(model.graph)
+    yield from _find_contradicted_captures(view.graphs[0])
     for function in list_called_functions(view):
         for name in _find_repeated(_list_node_names(function)):
             called = format_function_key(function_key(function.proto))
@@ -255,9 +256,10 @@ def _find_missing_element_types(view: GraphView) -> Iterator[ModelFault]:
             element = value_type.tensor_type.elem_type
             if element in ELEMENT_TYPES:
                 continue
-            if element and role != "value":
+            is_ignored = value.name in constants or (role == "value" and value.name not in computed)
+            if element and not (role == "value" and is_ignored):
                 yield ModelFault(f"{role} `{value.name}` has the unknown element type {element}")
-            elif value.name in constants or (role == "value" and value.name not in computed):
+            elif is_ignored:
                 continue
             elif not _has_element_type(value_type):
                 yield ModelFault(f"the type of {role} `{value.name}` has no element type")
@@ -288,14 +290,59 @@ def _find_contradicted_initializers(graph: GraphProto) -> Iterator[ModelFault]:
             own, of_input = element_name(tensor.data_type), element_name(tensor_type.elem_type)
             compared = f"but input `{tensor.name}` has type tensor({of_input})"
             yield ModelFault(f"initializer `{tensor.name}` has type tensor({own}), {compared}")
-        sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor_type.shape.dim]
-        is_equal = len(sizes) == len(tensor.dims) and all(
-            size < 0 or size == own for size, own in zip(sizes, tensor.dims, strict=True)
-        )
-        if tensor_type.HasField("shape") and not is_equal:
-            shapes = [", ".join(str(size) if size >= 0 else "?" for size in it) for it in (tensor.dims, sizes)]
-            compared = f"but input `{tensor.name}` has shape ({shapes[1]})"
-            yield ModelFault(f"initializer `{tensor.name}` has shape ({shapes[0]}), {compared}")
+        sizes = _list_sizes(tensor_type)
+        if tensor_type.HasField("shape") and not _may_be_equal(tensor.dims, sizes):
+            compared = f"but input `{tensor.name}` has shape {_format_sizes(sizes)}"
+            yield ModelFault(f"initializer `{tensor.name}` has shape {_format_sizes(tensor.dims)}, {compared}")
+
+
+def _find_contradicted_captures(graph: GraphView) -> Iterator[ModelFault]:
+    """Yield a fault for each input or initializer that a subgraph uses, but declares with another shape.
+
+    `onnx.checker` reports only some of them. Values that nodes compute are not compared.
+    Source: 11 such models with If and Loop; ONNX Runtime 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0 refuse them.
+    OpenVINO 2026.4.1 loads them.
+    """
+    inner = list(_iter_subgraphs(graph))
+    declaring = [it for it in inner if it.proto.value_info]
+    if not declaring:
+        return
+    inputs = ((value.name, value.type.tensor_type) for value in graph.proto.input)
+    shapes = {name: _list_sizes(tensor_type) for name, tensor_type in inputs if tensor_type.HasField("shape")}
+    shapes |= {tensor.name: [*tensor.dims] for tensor in graph.proto.initializer}
+    own = {name for it in inner for node in it.nodes for name in node.outputs}
+    own.update(value.name for it in inner for values in (it.proto.input, it.proto.initializer) for value in values)
+    for subgraph in declaring:
+        used = {name for node in subgraph.nodes for name in node.inputs} - own
+        for value in subgraph.proto.value_info:
+            declared, sizes = value.type.tensor_type, shapes.get(value.name)
+            if sizes is None or value.name not in used or not declared.HasField("shape"):
+                continue
+            if not _may_be_equal(sizes, _list_sizes(declared)):
+                compared = f"{_format_sizes(_list_sizes(declared))} instead of {_format_sizes(sizes)}"
+                message = f"a subgraph declares `{value.name}` with shape {compared}"
+                yield ModelFault(message, accepted_by=_OTHER_ENGINES)
+
+
+def _iter_subgraphs(graph: GraphView) -> Iterator[GraphView]:
+    for subgraph in (subgraph for node in graph.nodes for subgraph in node.graphs):
+        yield subgraph
+        yield from _iter_subgraphs(subgraph)
+
+
+def _list_sizes(tensor_type: TypeProto.Tensor) -> list[int]:
+    """Return the sizes of a tensor type; negative for a dynamic size."""
+    return [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor_type.shape.dim]
+
+
+def _may_be_equal(sizes: Sequence[int], others: Sequence[int]) -> bool:
+    """Return whether two shapes have the same rank, and no axis has different fixed sizes."""
+    pairs = list(zip(sizes, others, strict=False))
+    return len(sizes) == len(others) and all(one < 0 or other < 0 or one == other for one, other in pairs)
+
+
+def _format_sizes(sizes: Sequence[int]) -> str:
+    return f"({', '.join(str(size) if size >= 0 else '?' for size in sizes)})"
 
 
 def _find_repeated(names: Sequence[str]) -> Iterator[str]:

@@ -421,6 +421,41 @@ def test_weights_that_contradict_inputs(tmp_path: Path, body: str, declared: str
 
 
 @pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ("float[2] x", None),
+        ("float[N] x", None),
+        ("float[3] unused", None),
+        ("float[3] x", "a subgraph declares `x` with shape (3) instead of (2)"),
+        ("float[N, 3] x", "a subgraph declares `x` with shape (?, 3) instead of (2)"),
+        ("float[3] w", "a subgraph declares `w` with shape (3) instead of (2)"),
+    ],
+)
+def test_values_that_a_subgraph_declares_otherwise(tmp_path: Path, declared: str, message: str | None) -> None:
+    """Releases compare the declared type of a value that a branch captures with that in the main graph."""
+    branches = f"then_branch = t () => (float[A] a) <{declared}> {{ p = Neg (w) a = Neg (x) }}"
+    branches += ", else_branch = e () => (float[B] b) { b = Abs (x) }"
+    body = f"{{ y = If (c) <{branches}> z = Neg (unused) }}"
+    fault = judged(tmp_path, f"g (bool c, float[2] x, float[2] unused) => (float[2] y) <float[2] w = {{1, 2}}> {body}")
+
+    expected = None if message is None else ModelFault(message, accepted_by=("openvino", "tract"))
+    assert fault == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("h", "value `h` has the unknown element type 99"), ("y", None), ("unknown", None)]
+)
+def test_unknown_element_type_of_a_value(tmp_path: Path, name: str, message: str | None) -> None:
+    """Releases read the types of values that nodes compute, also of operators that onnx does not know."""
+    model = parse("g (float[2] x) => (float[2] y) { h = com.microsoft.Gelu (x) y = Neg (h) }")
+    model.opset_import.add(domain="com.microsoft", version=1)
+    model.graph.value_info.add(name=name).type.tensor_type.elem_type = 99
+    fault = judged(tmp_path, model)
+
+    assert (fault and fault.message) == message
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "g (bool c) => (float[40] y) { y = If (c) <then_branch = t () => (float[40] a) { a = Constant () },"
