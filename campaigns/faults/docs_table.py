@@ -50,8 +50,8 @@ another fault of the machine is reported as such, without a bug report.
 
 The exit status is 3, or 1 if another model fails; `init` continues. If onnx's C++ code crashes, hangs or needs too much
 memory, this is the result of one call in a child process (`model/onnx_functions.py`), and not a bug report. If this
-happens while a model is read, the model is read again with each of these calls in a separate process, and only the failed
-check is undecided. Runs of the model on all required runtimes decide it.
+happens while a model is read, the model is read again with each of these calls in a separate process, and only the
+failed check is undecided. Runs of the model on all required runtimes decide it.
 
 These errors are injected in `tests/gate/test_contained_errors.py`, `tests/gate/execution/test_error_boundary.py` and
 `tests/commands/test_contained_errors.py`, and changes of files in `tests/gate/test_changed_files.py` and
