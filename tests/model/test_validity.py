@@ -442,6 +442,25 @@ def test_values_that_a_subgraph_declares_otherwise(tmp_path: Path, declared: str
     assert fault == expected
 
 
+@pytest.mark.parametrize(("declared", "is_harmless"), [("float[3] a", False), ("float[N] a", None)])
+def test_contradicting_shapes_in_a_subgraph_of_a_local_function(
+    tmp_path: Path, declared: str, is_harmless: bool | None
+) -> None:
+    """Releases since 1.17 refuse them there, unlike in a subgraph of the main graph."""
+    branches = (
+        f"then_branch = t () => ({declared}) {{ a = Neg (x) }}, else_branch = e () => (float[M] b) {{ b = Abs (x) }}"
+    )
+    body = f"{{ y = If (c) <{branches}> }}"
+    head = '<ir_version: 8, opset_import: ["" : 18, "here" : 1]>'
+    function = f'<domain: "here", opset_import: ["" : 18]> either (c, x) => (y) {body}'
+    signature = "g (bool c, float[2] x) => (float[2] y)"
+    inner = judged(tmp_path, parse(f"{signature} {{ y = here.either (c, x) }} {function}", head))
+    outer = judged(tmp_path, f"{signature} {body}")
+
+    assert (inner and inner.harmless) == is_harmless
+    assert outer is None or outer.harmless
+
+
 @pytest.mark.parametrize(
     ("name", "message"), [("h", "value `h` has the unknown element type 99"), ("y", None), ("unknown", None)]
 )
