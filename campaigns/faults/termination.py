@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from campaigns.faults.project_under_test import During, Ground
 from campaigns.faults.registry import fault
 
 SIGTERM_IS_CAUGHT = 1 << (signal.SIGTERM - 1)
+WRITABILITY_PROBE = re.compile(r"[a-z0-9_]{8}")  # Source: `tempfile._get_default_tempdir` of CPython 3.11
 
 
 def moments(ground: Ground, took_s: float, many: int, few: int) -> list[float]:
@@ -62,8 +64,15 @@ def duration_s(ground: Ground, arguments: Sequence[str]) -> float:
 
 def bounded(ground: Ground, seen: FaultOutcome) -> FaultOutcome:
     """Add the temporary files that killed runs left to an outcome."""
-    left = tuple(path.name for path in ground.temporary.iterdir())
-    return replace(seen, scratch=left)
+    return replace(seen, scratch=tuple(find_leftovers(ground.temporary)))
+
+
+def find_leftovers(folder: Path) -> Iterator[str]:
+    """Yield the names in a folder, except of files that `tempfile` writes and removes to find a writable folder."""
+    for path in folder.iterdir():
+        is_python_probe = WRITABILITY_PROBE.fullmatch(path.name) and path.is_file() and path.stat().st_size <= 4
+        if not is_python_probe:
+            yield path.name
 
 
 @fault("killed", "`check` is killed at any moment", quick=True)

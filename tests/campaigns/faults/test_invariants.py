@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from campaigns.faults.invariants import FaultOutcome, find_violations
+from campaigns.faults.termination import find_leftovers
 from tests.conftest import ROOT
 
 LOCK = (ROOT / "fixtures" / "projects" / "broken" / "onnxgate.lock").read_text(encoding="utf-8")
@@ -75,3 +77,13 @@ def test_allowed_outcomes(seen: FaultOutcome) -> None:
 def test_violations_are_detected(seen: FaultOutcome, expected: str) -> None:
     """Each violation is detected and named."""
     assert any(expected in problem for problem in find_violations(seen)), find_violations(seen)
+
+
+def test_probe_of_tempfile_is_not_a_leftover(tmp_path: Path) -> None:
+    """SIGKILL between two lines of `tempfile` leaves a file of 4 bytes, which onnxgate did not create."""
+    contents = {"x29wpufs": b"blat", "a_b_c_d_": b"", "x29wpuft": b"blat\n", "x29": b""}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "abcdefgh").mkdir()
+
+    assert sorted(find_leftovers(tmp_path)) == ["abcdefgh", "x29", "x29wpuft"]
