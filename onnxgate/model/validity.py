@@ -40,7 +40,8 @@ from onnxgate.model.subgraphs.reduced_models import (
     list_unused_weights,
     needs_copy_for_checker,
     remove_accepted_violations,
-    replace_sparse_weights,
+    replace_sparse_tensors,
+    weights_to_inputs,
 )
 from onnxgate.model.tensor_size import check_tensor_size, has_right_raw_data
 
@@ -133,7 +134,7 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
         return CheckedModel(model, own, unchecked)
     copy = copy_for_checker(model.proto, path) if needs_copy_for_checker(model) else model.proto
     fault, inferred = _run_checker(model, copy)
-    if copy is not model.proto or copy.graph.sparse_initializer:
+    if copy is not model.proto or model.has_sparse_tensors:
         inferred = None  # types of changed parts may differ
     if fault is not None and (accepted := remove_accepted_violations(copy)) is not None:
         fault = _run_checker(model, accepted)[0] or msgspec.structs.replace(fault, harmless=True, about="accepted")
@@ -398,10 +399,14 @@ def explain_unchecked(view: ModelView) -> str:
 def _run_checker(view: ModelView, copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None]:
     """Run the two steps of `onnx.checker` with `full_check=True`: the checker, and strict shape inference.
 
-    Missing shapes are added only for the checker, and sparse weights are replaced only for shape inference.
+    Missing shapes are added only for the checker, and sparse tensors are replaced only for shape inference.
     """
     content = copy.SerializeToString()
-    complete, dense = add_missing_shapes(copy), replace_sparse_weights(copy)
+    complete, dense = add_missing_shapes(copy), copy
+    if view.has_sparse_tensors:
+        dense = replace_sparse_tensors(copy)
+        weights_to_inputs(dense.graph)
+        view = ModelView(dense)
     fault, inferred = None, None
     try:
         onnx_functions.check_model(content if complete is copy else complete.SerializeToString())

@@ -557,6 +557,56 @@ def with_sparse_weight(text: str) -> onnx.ModelProto:
     return model
 
 
+BRANCH = (
+    "{ y = If (c) <then_branch: graph = t () => (float[A, B] a) DECLARED { NODES a = Reshape (x, s) },"
+    " else_branch: graph = e () => (float[A, B] b) DECLARED { NODES b = Reshape (x, s) }> }"
+)
+
+
+@pytest.mark.parametrize(("sizes", "fault"), [("2, -1", ""), ("4, -1", "Dimension could not be inferred")])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<int64[2] s = {SIZES}> { y = Reshape (x, s) }",
+        "{ s = Constant <value = int64[2] {SIZES}> () y = Reshape (x, s) }",
+        BRANCH.replace("DECLARED", "<int64[2] s = {SIZES}>").replace("NODES", ""),
+        BRANCH.replace("DECLARED", "").replace("NODES", "s = Constant <value = int64[2] {SIZES}> ()"),
+        f"<int64[2] s = {{SIZES}}> {BRANCH}".replace("DECLARED", "").replace("NODES", ""),
+    ],
+)
+def test_sparse_shape(body: str, sizes: str, fault: str, tmp_path: Path) -> None:
+    """A shape in a sparse tensor is read. In branches, onnx takes sparse weights for values of other types.
+
+    Source: these models; ONNX Runtime 1.16.3, 1.18.1, 1.20.1, 1.24.4, 1.31.1 and 1.32.0 load those without a fault.
+    """
+    model = parse(f"g (float[6] x, bool c) => (float[A, B] y) {body.replace('SIZES', sizes)}")
+    make_sparse(model)
+
+    actual = judged(tmp_path, model)
+
+    assert (actual.message if actual else "")[: len(fault)] == fault
+    assert bool(actual) == bool(fault)
+
+
+def make_sparse(model: onnx.ModelProto) -> None:
+    """Make all weights and constants of a model sparse."""
+    for scope in ModelView(model).graphs:
+        for tensor in scope.proto.initializer:
+            scope.proto.sparse_initializer.append(to_sparse(tensor))
+        scope.proto.ClearField("initializer")
+        for attribute in (it for node in scope.nodes if node.operator[1] == "Constant" for it in node.attributes):
+            attribute.name, attribute.type = "sparse_value", attribute.SPARSE_TENSOR
+            attribute.sparse_tensor.CopyFrom(to_sparse(attribute.t))
+            attribute.ClearField("t")
+
+
+def to_sparse(tensor: TensorProto) -> onnx.SparseTensorProto:
+    """Return a tensor of rank 1 without zeros as a sparse one."""
+    indices = numpy_helper.from_array(np.arange(tensor.dims[0]))
+
+    return onnx.helper.make_sparse_tensor(tensor, indices, tensor.dims)
+
+
 def test_shape_that_is_not_there(tmp_path: Path) -> None:
     """A Reshape in a branch with a missing shape tensor is not checked; another rule reports the missing file."""
     model = parse(

@@ -18,7 +18,7 @@ from onnxgate.model.local_functions import explain_unfollowed_calls
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.omitted_data import find_omitted_list, list_companion_tensors, shorten_companions
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
-from onnxgate.model.subgraphs.reduced_models import function_key, replace_sparse_weights
+from onnxgate.model.subgraphs.reduced_models import function_key, replace_sparse_tensors
 from onnxgate.support.matching.graph_values import GraphValues
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.node_traits import DESCRIBED, TraitReader, find_scalar_squeezes
@@ -152,14 +152,14 @@ def _infer_graph_nodes(
 
     `within` is the name of the local function that the model was made from; "" if it was not made from one.
     """
+    if model.has_sparse_tensors:
+        model, inferred = ModelView(replace_sparse_tensors(model.proto)), None
     retyped = _find_retyped_outputs(model.proto.graph)
     inferred = None if retyped else inferred
     proto, graph = inferred or model.proto, model.graphs[0]
     if calls.unread and proto.functions:
         proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
         proto.ClearField("functions")
-    if inferred is None:
-        proto = replace_sparse_weights(proto)
     if retyped:
         proto = deepcopy(proto)
         for output in (it for it in proto.graph.output if it.name in retyped):
@@ -266,10 +266,6 @@ class ValueTypes:
                     self.names[value.name], self._types[value.name] = name, value_type
         for tensor in held.initializer:
             self.names[tensor.name], self._types[tensor.name] = _TENSOR_TYPE_NAMES.get(tensor.data_type, ""), tensor
-        inputs = {value.name for value in typed.input} if held.sparse_initializer else ()
-        for sparse in held.sparse_initializer:
-            if sparse.values.name not in inputs:
-                self.add(sparse.values.name, _make_tensor_type(sparse.values.data_type, sparse.dims))
 
     def add(self, name: str, value_type: TypeProto) -> None:
         """Record the type of a value of this graph."""

@@ -912,6 +912,24 @@ def test_infinite_scales(scale: float, expected: list[str]) -> None:
     assert expected == [predict_model(model, release) for release in ("1.27.0", "1.28.0")]
 
 
+@pytest.mark.parametrize("is_constant", [False, True])
+@pytest.mark.parametrize(("last", "expected"), [(2.0, "loads"), (-1.0, "refused"), (0.0, "refused")])
+def test_scales_in_a_sparse_tensor(last: float, expected: str, is_constant: bool) -> None:
+    """Kernels read the values of sparse tensors, and zeros in place of absent ones."""
+    text = "g (float[1, 1, 4, 4] x) => (float y) { y = Resize (x, , s) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
+    count = 4 if last else 3
+    values = onnx.helper.make_tensor("s", onnx.TensorProto.FLOAT, [count], [1.0, 1.0, 2.0, last][:count])
+    indices = onnx.helper.make_tensor("", onnx.TensorProto.INT64, [count], range(count))
+    sparse = onnx.helper.make_sparse_tensor(values, indices, [4])
+    if is_constant:
+        model.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["s"], sparse_value=sparse))
+    else:
+        model.graph.sparse_initializer.append(sparse)
+
+    assert {predict_model(model, release) for release in ("1.16.3", "1.24.4", "1.32.0")} == {expected}
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
