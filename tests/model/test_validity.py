@@ -757,6 +757,51 @@ def test_initializers_of_one_name(tmp_path: Path, dims: list[list[int]], is_harm
     assert is_harmless == fault.harmless
 
 
+@pytest.mark.parametrize(
+    ("declared", "dense", "sparse", "faulty"),
+    [
+        ("", [2], 2, False),
+        ("", [3], 2, True),
+        ("", [2], 3, True),
+        ("float[2] w", [2], 2, False),
+        ("float[2] w", [3], 2, False),  # only the last one counts
+        ("float[2] w", [2], 3, True),
+        ("float[N] w", [3], 2, False),
+        ("float[2] w", [3, 2], None, False),
+        ("float[2] w", [2, 3], None, True),
+    ],
+)
+def test_several_initializers_and_an_input(
+    tmp_path: Path, declared: str, dense: list[int], sparse: int | None, faulty: bool
+) -> None:
+    """The last one counts, which is a sparse one if there is one; it is compared with the input, or with the first one.
+
+    Source: these models, loaded on ONNX Runtime 1.16.3, 1.18.1, 1.20.1, 1.24.4, 1.31.1 and 1.32.0, which refuse the
+    faulty ones.
+    """
+    model = parse(f"g (float[2] x{declared and ', ' + declared}) => (float[2] y) {{ y = Relu (x) z = Neg (w) }}")
+    for size in dense:
+        model.graph.initializer.append(numpy_helper.from_array(np.ones(size, np.float32), "w"))
+    if sparse is not None:
+        model.graph.sparse_initializer.append(to_sparse(numpy_helper.from_array(np.ones(sparse, np.float32), "w")))
+
+    fault = judged(tmp_path, model)
+
+    assert (fault is not None and not fault.harmless) == faulty
+
+
+def test_sparse_weight_that_a_subgraph_declares(tmp_path: Path) -> None:
+    """The shape of a captured sparse weight is compared with the one that a subgraph declares for it."""
+    branch = "<float[3] w> { p = Neg (w) a = Neg (x) }"
+    branches = f"then_branch = t () => (float[A] a) {branch}, else_branch = e () => (float[B] b) {{ b = Abs (x) }}"
+    model = parse(f"g (bool c, float[2] x) => (float[2] y) <float[2] w = {{1, 2}}> {{ y = If (c) <{branches}> }}")
+    make_sparse(model)
+
+    assert judged(tmp_path, model) == ModelFault(
+        "a subgraph declares `w` with shape (3) instead of (2)", accepted_by=("openvino", "tract")
+    )
+
+
 def test_many_initializers_of_one_name(tmp_path: Path) -> None:
     """Each is compared once: 4,000 pairs take about 0.1 s."""
     model = parse()

@@ -177,9 +177,9 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
     made = {name for node in graph.node for name in node.output} | {tensor.name for tensor in graph.initializer}
     for output in [it for it in graph.output if it.name in made and not it.HasField("type")]:
         graph.output.remove(output)
-    weights = {tensor.name: tensor for tensor in graph.initializer}  # the last of a name counts
-    for name in unused:
-        del weights[name]
+    weights = {tensor.name: tensor for tensor in graph.initializer}  # the last of a name counts, or a sparse one
+    for name in unused.union(sparse.values.name for sparse in graph.sparse_initializer):
+        weights.pop(name, None)
     _replace_elements(graph, "initializer", weights.values())
     used = {name for node in graph.node for name in list_needed_values(node)} | {value.name for value in graph.output}
     used.update(weights, (value.name for value in graph.input))
