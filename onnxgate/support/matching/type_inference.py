@@ -13,13 +13,13 @@ import msgspec
 from msgspec.structs import replace
 
 from onnxgate.core.process_pool import FailedCallError
-from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type, wrap_opset
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, STRING, canonical_domain, format_type, wrap_opset
 from onnxgate.model.local_functions import explain_unfollowed_calls
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.omitted_data import find_omitted_list, list_companion_tensors, shorten_companions
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
 from onnxgate.model.subgraphs.reduced_models import function_key, replace_sparse_tensors
-from onnxgate.support.matching.graph_values import GraphValues
+from onnxgate.support.matching.graph_values import GraphValues, find_used_names
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.node_traits import DESCRIBED, TraitReader, find_scalar_squeezes
 from onnxgate.support.matching.onnxruntime.float16_casts import is_redundant_cast, make_neighbor
@@ -119,7 +119,7 @@ def _describe_interface(
 
 
 def _list_unusual_tensors(model: ModelView) -> Iterator[InterfaceValue]:
-    """Yield the first initializer or constant of each type that some releases do not know."""
+    """Yield an initializer or constant of each type that some releases do not support."""
     found: dict[int, str] = {}
     for name, tensor in model.tensors:
         if tensor.data_type >= _FIRST_UNUSUAL_ELEMENT:
@@ -127,6 +127,27 @@ def _list_unusual_tensors(model: ModelView) -> Iterator[InterfaceValue]:
     for element, name in found.items():
         if element in _TENSOR_TYPE_NAMES:
             yield InterfaceValue("tensor", name, _TENSOR_TYPE_NAMES[element])
+    used = find_used_names(model.graphs[0]) if model.has_sparse_tensors else ()
+    sparse = {element: name for name, element in _list_sparse_weights(model) if name in used}
+    for element, name in sparse.items():
+        yield InterfaceValue("tensor", name, f"sparse_{_TENSOR_TYPE_NAMES.get(element, '')}")
+
+
+def _list_sparse_weights(model: ModelView) -> Iterator[tuple[str, int]]:
+    """Yield the names and element types of sparse initializers, and of `Constant` nodes with sparse strings.
+
+    Initializers with the name of an input or a dense initializer are left out.
+    """
+    for graph in model.graphs:
+        dense = {value.name for values in (graph.proto.input, graph.proto.initializer) for value in values}
+        used = find_used_names(graph) - dense
+        for sparse in graph.proto.sparse_initializer:
+            if sparse.values.name in used:
+                yield sparse.values.name, sparse.values.data_type
+        for node in graph.nodes:
+            if node.operator[1] == "Constant" and node.attributes:
+                element = node.attributes[0].sparse_tensor.values.data_type
+                yield from ((name, element) for name in used.intersection(node.outputs) if element == STRING)
 
 
 def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
