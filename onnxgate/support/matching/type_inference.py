@@ -103,8 +103,10 @@ def _describe_interface(
     graph: GraphProto, nodes: Sequence[TypedNode], type_of: Callable[[str], TypeProto | None]
 ) -> Iterator[InterfaceValue]:
     """Yield the inputs without a default, and the outputs. `type_of` returns the types of undeclared outputs."""
-    constants = {node.proto.output[0]: node for node in nodes if node.operation.name == "Constant"}
-    defaults = {tensor.name for tensor in graph.initializer} | {it.values.name for it in graph.sparse_initializer}
+    defaults = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    defaults |= {sparse.values.name: sparse.values.data_type for sparse in graph.sparse_initializer}
+    constants = {name: _TENSOR_TYPE_NAMES.get(element, "") for name, element in defaults.items()}
+    constants |= {it.proto.output[0]: it.operation.outputs[0] or "" for it in nodes if it.operation.name == "Constant"}
     for value in graph.input:
         if value.name not in defaults:
             yield InterfaceValue("input", value.name, format_known_type(value.type))
@@ -114,7 +116,7 @@ def _describe_interface(
         if not value_type and (known := type_of(value.name)) is not None:
             value_type = format_known_type(known)
         if value.name in constants:  # the type of the tensor applies, whatever is declared
-            value_type = constants[value.name].operation.outputs[0] or ""
+            value_type = constants[value.name]
         yield InterfaceValue("output", value.name, value_type)
 
 

@@ -98,6 +98,22 @@ def test_sparse_strings(is_constant: bool) -> None:
     assert {verdict(model, release) for release in ("1.18.1", "1.24.4", "1.32.0")} == {"refused"}
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize(("element", "expected"), [(TensorProto.FLOAT, "loads"), (TensorProto.COMPLEX64, "refused")])
+def test_initializer_that_is_an_output_of_another_type(element: int, expected: str, is_sparse: bool) -> None:
+    """The type of the initializer applies."""
+    declared = "complex64" if expected == "loads" else "float"
+    model = onnx.parser.parse_model(f"{STAMPS}g (bool c) => (bool y, {declared}[1] w) {{ y = Not (c) }}")
+    tensor = helper.make_tensor("w", element, [1], [1])
+    if is_sparse:
+        indices = helper.make_tensor("", TensorProto.INT64, [1], [0])
+        model.graph.sparse_initializer.append(helper.make_sparse_tensor(tensor, indices, [1]))
+    else:
+        model.graph.initializer.append(tensor)
+
+    assert verdict(model) == expected
+
+
 def test_input_that_is_an_output_of_another_type() -> None:
     """The type of the input applies."""
     text = "g (seq(float[2]) s, int64 i) => (float[2] y, float[3] s) { e = SequenceErase (s, i) y = SequenceAt (e, i) }"
