@@ -299,8 +299,19 @@ def count_ulps(old: Array, new: Array) -> Array:
 
 MAX_SMALL_ELEMENTS = 64
 """Maximum number of elements of the constants that are read to find shapes, axes and scales."""
-_SMALL_FORMATS = {1: ("f", "float_data"), 6: ("i", "int32_data"), 7: ("q", "int64_data"), 11: ("d", "double_data")}
-"""Format of `struct` and field of TensorProto for each element type of constants that describe shapes."""
+_SMALL_FORMATS = {
+    1: ("f", "float_data"),
+    2: ("B", "int32_data"),
+    3: ("b", "int32_data"),
+    4: ("H", "int32_data"),
+    5: ("h", "int32_data"),
+    6: ("i", "int32_data"),
+    7: ("q", "int64_data"),
+    11: ("d", "double_data"),
+    12: ("I", "uint64_data"),
+    13: ("Q", "uint64_data"),
+}
+"""Format of `struct` and field of TensorProto for each element type of integers and floats."""
 
 
 def read_small_values(tensor: TensorProto, limit: int = MAX_SMALL_ELEMENTS) -> tuple[int | float, ...] | None:

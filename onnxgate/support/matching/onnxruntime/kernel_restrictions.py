@@ -95,7 +95,8 @@ _FIRST_THAT_CHECKS_DIVISORS = "1.25.0"
 
 If they compute the node while they load the model, they end then. If not, they end when the node runs. Source: Div and
 Mod of 9 types with stored, computed and replaceable divisors, loaded on 1.24.4 to 1.32.0; of 8 types and 3 sizes with
-stored, computed and replaceable dividends, run on 1.18.1, 1.24.4 and 1.31.1.
+stored, computed and replaceable dividends, run on 1.18.1, 1.24.4 and 1.31.1; of 8 types with and without constant
+dividends, in branches and functions, loaded on 15 releases from 1.16.3 to 1.32.0.
 """
 DIVISION_SIGNAL = "SIGFPE"
 """Signal with which older releases end if they divide an integer by 0."""

@@ -699,6 +699,10 @@ def test_absent_input_after_computed_constants(size: str, expected: str) -> None
     [
         ("", "int64[2] d = {1, 0}", "refused"),
         ("", "int32 d = {0}", "refused"),
+        ("", "uint8[2] d = {1, 0}", "refused"),
+        ("", "int16[2] d = {1, 0}", "refused"),
+        ("", "uint64[2] d = {1, 0}", "refused"),
+        ("", "int8[2] d = {1, 2}", "loads"),
         ("", "int64[2] d = {1, 2}", "loads"),
         ("", "float[2] d = {1, 0}", "loads"),
         (", int64[2] d", "int64[2] d = {1, 0}", "loads"),
