@@ -247,11 +247,12 @@ class TraitReader:
         if values is None or 0 not in values:
             is_known = values is not None and self.values.is_stored(node.inputs[1])
             return NO_TRAITS if is_known else NodeTraits(divisor="unknown")
-        if not self.values.is_stored_here(node.inputs[1]):
+        if not self.values.is_stored(node.inputs[1]):
             return NodeTraits(divisor="zero")
         is_computed = self._is_computed_dividend(node.inputs[0])
+        is_here = self.values.is_stored_here(node.inputs[1])
         return NodeTraits(
-            divides_by_zero="constants" if is_computed else "input",
+            divides_by_zero="constants" if is_computed else "input" if is_here else "input in subgraph",
             has_late_fault=self.values.is_in_function,
             divisor="zero",
         )

@@ -719,6 +719,25 @@ def test_division_by_zero(inputs: str, divisor: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("inputs", "dividend", "divisor", "expected"),
+    [
+        ("", "x", "{1, 0}", ["loads", "loads", "refused"]),
+        ("", "k", "{1, 0}", ["refused", "refused", "refused"]),
+        ("", "x", "{1, 2}", ["loads", "loads", "loads"]),
+        (", int64[2] d", "x", "{1, 0}", ["loads", "loads", "loads"]),
+    ],
+)
+def test_division_by_zero_in_a_branch(inputs: str, dividend: str, divisor: str, expected: list[str]) -> None:
+    """Divisors of the graph around a branch are checked since 1.29.0, and earlier if the dividend is constant, too."""
+    branches = f"then_branch = t () => (int64[2] a) {{ a = Div ({dividend}, d) }},"
+    branches += " else_branch = e () => (int64[2] b) { b = Identity (x) }"
+    weights = f"<int64[2] k = {{4, 2}}, int64[2] d = {divisor}>"
+    body = f"(int64[2] x, bool c{inputs}) => (int64[2] y) {weights} {{ y = If (c) <{branches}> }}"
+
+    assert expected == [verdict(17, body, release) for release in ("1.24.4", "1.28.0", "1.29.0")]
+
+
+@pytest.mark.parametrize(
     ("shape", "values", "expected"),
     [
         ("", "int64[2] k = {4, 2}", "refused"),
