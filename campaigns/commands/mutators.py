@@ -5,6 +5,7 @@ The mutants stay readable models in most cases, so that they reach the code behi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
@@ -457,11 +458,18 @@ def _externalize(model: ModelProto, rng: Random) -> None:
 
 
 def _add_sparse(model: ModelProto, rng: Random) -> None:
-    """Replace a weight by a sparse one: out of range, of another rank, or without name."""
+    """Replace a weight by a sparse one: with its values, out of range, of another rank, or without name."""
     graph = rng.choice(_graphs(model))
     if graph.initializer:
         weight = _copy(rng.choice(graph.initializer))
         graph.initializer.remove(weight)
+        if rng.random() < 0.5:
+            count = min(math.prod(weight.dims), 64) if all(dim >= 0 for dim in weight.dims) else 0
+            indices = helper.make_tensor("", TensorProto.INT64, [count], range(count))
+            sparse = helper.make_sparse_tensor(weight, indices, list(weight.dims))
+            sparse.values.dims[:] = [count]
+            graph.sparse_initializer.append(sparse)
+            return
         count = rng.choice((0, 1, 2))
         values = helper.make_tensor(rng.choice((weight.name, "")), TensorProto.FLOAT, [count], [1.0] * count)
         indices = helper.make_tensor("", TensorProto.INT64, [count], [rng.choice((0, 1, 99, -1))] * count)

@@ -39,7 +39,7 @@ from onnxgate.model.subgraphs.reduced_models import (
     extract_node,
     function_key,
     kind_without_shape,
-    replace_sparse_weights,
+    replace_sparse_tensors,
 )
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
@@ -147,7 +147,7 @@ def _own_faults(subject: Subject) -> object:
 
 def _checkable(subject: Subject) -> object:
     copy = copy_for_checker(subject.proto, subject.path)
-    return add_missing_shapes(copy).SerializePartialToString(), replace_sparse_weights(copy).SerializePartialToString()
+    return add_missing_shapes(copy).SerializePartialToString(), replace_sparse_tensors(copy).SerializePartialToString()
 
 
 def _remarks(subject: Subject) -> object:

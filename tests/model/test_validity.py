@@ -557,6 +557,56 @@ def with_sparse_weight(text: str) -> onnx.ModelProto:
     return model
 
 
+BRANCH = (
+    "{ y = If (c) <then_branch: graph = t () => (float[A, B] a) DECLARED { NODES a = Reshape (x, s) },"
+    " else_branch: graph = e () => (float[A, B] b) DECLARED { NODES b = Reshape (x, s) }> }"
+)
+
+
+@pytest.mark.parametrize(("sizes", "fault"), [("2, -1", ""), ("4, -1", "Dimension could not be inferred")])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<int64[2] s = {SIZES}> { y = Reshape (x, s) }",
+        "{ s = Constant <value = int64[2] {SIZES}> () y = Reshape (x, s) }",
+        BRANCH.replace("DECLARED", "<int64[2] s = {SIZES}>").replace("NODES", ""),
+        BRANCH.replace("DECLARED", "").replace("NODES", "s = Constant <value = int64[2] {SIZES}> ()"),
+        f"<int64[2] s = {{SIZES}}> {BRANCH}".replace("DECLARED", "").replace("NODES", ""),
+    ],
+)
+def test_sparse_shape(body: str, sizes: str, fault: str, tmp_path: Path) -> None:
+    """A shape in a sparse tensor is read. In branches, onnx takes sparse weights for values of other types.
+
+    Source: these models; ONNX Runtime 1.16.3, 1.18.1, 1.20.1, 1.24.4, 1.31.1 and 1.32.0 load those without a fault.
+    """
+    model = parse(f"g (float[6] x, bool c) => (float[A, B] y) {body.replace('SIZES', sizes)}")
+    make_sparse(model)
+
+    actual = judged(tmp_path, model)
+
+    assert (actual.message if actual else "")[: len(fault)] == fault
+    assert bool(actual) == bool(fault)
+
+
+def make_sparse(model: onnx.ModelProto) -> None:
+    """Make all weights and constants of a model sparse."""
+    for scope in ModelView(model).graphs:
+        for tensor in scope.proto.initializer:
+            scope.proto.sparse_initializer.append(to_sparse(tensor))
+        scope.proto.ClearField("initializer")
+        for attribute in (it for node in scope.nodes if node.operator[1] == "Constant" for it in node.attributes):
+            attribute.name, attribute.type = "sparse_value", attribute.SPARSE_TENSOR
+            attribute.sparse_tensor.CopyFrom(to_sparse(attribute.t))
+            attribute.ClearField("t")
+
+
+def to_sparse(tensor: TensorProto) -> onnx.SparseTensorProto:
+    """Return a tensor of rank 1 without zeros as a sparse one."""
+    indices = numpy_helper.from_array(np.arange(tensor.dims[0]))
+
+    return onnx.helper.make_sparse_tensor(tensor, indices, tensor.dims)
+
+
 def test_shape_that_is_not_there(tmp_path: Path) -> None:
     """A Reshape in a branch with a missing shape tensor is not checked; another rule reports the missing file."""
     model = parse(
@@ -705,6 +755,51 @@ def test_initializers_of_one_name(tmp_path: Path, dims: list[list[int]], is_harm
 
     assert fault is not None
     assert is_harmless == fault.harmless
+
+
+@pytest.mark.parametrize(
+    ("declared", "dense", "sparse", "faulty"),
+    [
+        ("", [2], 2, False),
+        ("", [3], 2, True),
+        ("", [2], 3, True),
+        ("float[2] w", [2], 2, False),
+        ("float[2] w", [3], 2, False),  # only the last one counts
+        ("float[2] w", [2], 3, True),
+        ("float[N] w", [3], 2, False),
+        ("float[2] w", [3, 2], None, False),
+        ("float[2] w", [2, 3], None, True),
+    ],
+)
+def test_several_initializers_and_an_input(
+    tmp_path: Path, declared: str, dense: list[int], sparse: int | None, faulty: bool
+) -> None:
+    """The last one counts, which is a sparse one if there is one; it is compared with the input, or with the first one.
+
+    Source: these models, loaded on ONNX Runtime 1.16.3, 1.18.1, 1.20.1, 1.24.4, 1.31.1 and 1.32.0, which refuse the
+    faulty ones.
+    """
+    model = parse(f"g (float[2] x{declared and ', ' + declared}) => (float[2] y) {{ y = Relu (x) z = Neg (w) }}")
+    for size in dense:
+        model.graph.initializer.append(numpy_helper.from_array(np.ones(size, np.float32), "w"))
+    if sparse is not None:
+        model.graph.sparse_initializer.append(to_sparse(numpy_helper.from_array(np.ones(sparse, np.float32), "w")))
+
+    fault = judged(tmp_path, model)
+
+    assert (fault is not None and not fault.harmless) == faulty
+
+
+def test_sparse_weight_that_a_subgraph_declares(tmp_path: Path) -> None:
+    """The shape of a captured sparse weight is compared with the one that a subgraph declares for it."""
+    branch = "<float[3] w> { p = Neg (w) a = Neg (x) }"
+    branches = f"then_branch = t () => (float[A] a) {branch}, else_branch = e () => (float[B] b) {{ b = Abs (x) }}"
+    model = parse(f"g (bool c, float[2] x) => (float[2] y) <float[2] w = {{1, 2}}> {{ y = If (c) <{branches}> }}")
+    make_sparse(model)
+
+    assert judged(tmp_path, model) == ModelFault(
+        "a subgraph declares `w` with shape (3) instead of (2)", accepted_by=("openvino", "tract")
+    )
 
 
 def test_many_initializers_of_one_name(tmp_path: Path) -> None:

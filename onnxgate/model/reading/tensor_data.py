@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+import operator
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from onnxgate.core.files import open_regular
-from onnxgate.model.facts import BFLOAT16, ELEMENT_TYPES, STRING, count_tensor_elements, required_bytes
+from onnxgate.model.facts import (
+    BFLOAT16,
+    ELEMENT_TYPES,
+    STRING,
+    count_elements,
+    count_tensor_elements,
+    required_bytes,
+)
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import UnreadableModel, encode_length_prefix
 from onnxgate.model.reading.omitted_data import (
@@ -25,7 +33,7 @@ from onnxgate.model.reading.structure import RAW_DATA
 
 if TYPE_CHECKING:
     import numpy as np
-    from onnx import TensorProto
+    from onnx import SparseTensorProto, TensorProto
 
     Array = np.ndarray[Any, Any]
 
@@ -33,6 +41,7 @@ CHUNK_BYTES = 4 * 1024 * 1024
 _MAX_EQUAL_ULPS = 4
 """Maximum difference in ULP that rounding may cause in a weight if a model is exported on another machine."""
 _FLOAT_DATA, _DOUBLE_DATA = 4, 10
+_INT64 = 7
 _INT4_TYPES = {21: 0, 22: 8}
 """Lowest encoded value that represents a negative number, for each 4-bit type; 0 for unsigned types.
 
@@ -290,14 +299,25 @@ def count_ulps(old: Array, new: Array) -> Array:
 
 MAX_SMALL_ELEMENTS = 64
 """Maximum number of elements of the constants that are read to find shapes, axes and scales."""
-_SMALL_FORMATS = {1: ("f", "float_data"), 6: ("i", "int32_data"), 7: ("q", "int64_data"), 11: ("d", "double_data")}
-"""Format of `struct` and field of TensorProto for each element type of constants that describe shapes."""
+_SMALL_FORMATS = {
+    1: ("f", "float_data"),
+    2: ("B", "int32_data"),
+    3: ("b", "int32_data"),
+    4: ("H", "int32_data"),
+    5: ("h", "int32_data"),
+    6: ("i", "int32_data"),
+    7: ("q", "int64_data"),
+    11: ("d", "double_data"),
+    12: ("I", "uint64_data"),
+    13: ("Q", "uint64_data"),
+}
+"""Format of `struct` and field of TensorProto for each element type of integers and floats."""
 
 
-def read_small_values(tensor: TensorProto) -> tuple[int | float, ...] | None:
+def read_small_values(tensor: TensorProto, limit: int = MAX_SMALL_ELEMENTS) -> tuple[int | float, ...] | None:
     """Return the elements of a small tensor of integers or floats, without NumPy; None if they are not available."""
     count, small = count_tensor_elements(tensor), _SMALL_FORMATS.get(tensor.data_type)
-    if small is None or count > MAX_SMALL_ELEMENTS or is_external(tensor) or find_omitted_data(tensor):
+    if small is None or count > limit or is_external(tensor) or find_omitted_data(tensor):
         return None
     code, field = small
     raw = tensor.raw_data
@@ -305,3 +325,42 @@ def read_small_values(tensor: TensorProto) -> tuple[int | float, ...] | None:
         return None
     values = struct.unpack(f"<{count}{code}", raw) if raw else tuple(getattr(tensor, field))
     return values if len(values) == count else None
+
+
+def read_small_sparse_data(sparse: SparseTensorProto) -> bytes | None:
+    """Return the elements of a small sparse tensor as raw data of a dense one; None if they are invalid or unavailable.
+
+    Only `MAX_SMALL_ELEMENTS` elements are stored, whatever the tensor declares.
+    """
+    values, element = sparse.values, ELEMENT_TYPES.get(sparse.values.data_type)
+    if element is None or element.bits < 8 or element.bits % 8 or not sparse.HasField("indices"):
+        return None
+    if count_elements(sparse.dims) > MAX_SMALL_ELEMENTS or is_external(values) or find_omitted_data(values):
+        return None
+    places, width = _list_places(sparse), element.bits // 8
+    data = values.raw_data or _encode_typed_data(values)
+    if places is None or list(values.dims) != [len(places)] or len(data) != len(places) * width:
+        return None
+    dense = bytearray(count_elements(sparse.dims) * width)
+    for index, place in enumerate(places):
+        dense[place * width : (place + 1) * width] = data[index * width : (index + 1) * width]
+    return bytes(dense)
+
+
+def _list_places(sparse: SparseTensorProto) -> Sequence[int] | None:
+    """Return the places of the values in the dense tensor; None if they are out of range or not in order."""
+    indices, dims = sparse.indices, tuple(sparse.dims)
+    rank = len(dims) if len(indices.dims) > 1 else 1  # coordinates, or places
+    numbers = read_small_values(indices, MAX_SMALL_ELEMENTS * rank) if indices.data_type == _INT64 else None
+    if numbers is None or rank == 0 or tuple(indices.dims) not in ((len(numbers),), (len(numbers) // rank, rank)):
+        return None
+    sizes = dims if len(indices.dims) > 1 else (count_elements(dims),)
+    places: list[int] = []
+    for start in range(0, len(numbers), rank):
+        place = 0
+        for number, size in zip(map(int, numbers[start : start + rank]), sizes, strict=True):
+            if not 0 <= number < size:
+                return None
+            place = place * size + number
+        places.append(place)
+    return places if all(map(operator.lt, places, places[1:])) else None

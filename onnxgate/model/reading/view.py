@@ -65,6 +65,7 @@ class ModelView:
         "external",
         "functions",
         "graphs",
+        "has_sparse_tensors",
         "has_unusual_types",
         "proto",
         "remarks",
@@ -93,6 +94,7 @@ class ModelView:
         self.declared: tuple[TensorProto, ...] = tuple(walk.declared)  # tensors that declare external data
         self.external = tuple(it for it in self.tensors if it[1].data_location == EXTERNAL) if self.declared else ()
         self.spells_default_domain = DEFAULT_DOMAIN in walk.domains  # a node uses it instead of ""
+        self.has_sparse_tensors = walk.has_sparse_tensors
         self.has_unusual_types = walk.has_unusual_types  # a type is not known, or not that of a tensor
         self.remarks: tuple[str | bytes, ...] = tuple(walk.remarks)  # documentation and metadata values
 
@@ -117,6 +119,7 @@ class _Walk:
         self.declared: list[TensorProto] = []
         self.remarks: list[str | bytes] = []
         self.domains: set[str] = set()  # as written in nodes
+        self.has_sparse_tensors = False
         self.has_unusual_types = False
         self._names: list[Any] = []  # must be UTF-8
         self._operators: dict[OperatorKey, OperatorKey] = {}  # one object for all nodes of an operator
@@ -225,6 +228,7 @@ class _Walk:
             self._names += [text for entry in tensor.external_data for text in (entry.key, entry.value)]
 
     def _sparse(self, tensors: NamedTensors, name: str, sparse: SparseTensorProto) -> None:
+        self.has_sparse_tensors = True
         for part in (sparse.values, sparse.indices):
             self._tensor(tensors, name, part)
 

@@ -25,10 +25,11 @@ from onnxgate.model.reading.external_data import (
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.omitted_data import find_omitted_data, restore_lists, shorten_companions
 from onnxgate.model.reading.structure import DATA_FIELDS, SMALL_BYTES
+from onnxgate.model.reading.tensor_data import read_small_sparse_data
 from onnxgate.model.reading.view import ModelView, OperatorKey, iter_node_subgraphs, iter_sparse_tensors
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
 
 _EXTERNAL_LOCATION = 1
@@ -72,7 +73,7 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     shorten_companions(view)
     for _, tensor in view.tensors:
         _inline_small_data(tensor, path)
-    _weights_to_inputs(copy.graph)  # the view still contains them, but changes there do not affect the copy
+    weights_to_inputs(copy.graph)  # the view still contains them, but changes there do not affect the copy
     _empty_sparse_tensors(view)
     for _, tensor in view.tensors:
         if has_data_elsewhere(tensor):
@@ -114,19 +115,36 @@ def add_missing_shapes(model: ModelProto) -> ModelProto:
     return copy
 
 
-def replace_sparse_weights(model: ModelProto) -> ModelProto:
-    """Replace sparse weights in the main graph with dense inputs; copy the model only if needed.
+def replace_sparse_tensors(model: ModelProto) -> ModelProto:
+    """Copy a model with dense initializers and constants in place of sparse ones, which lose their data unless small.
 
-    Nodes use them as dense tensors, but shape inference in onnx treats them as sparse. Source: onnx.proto,
-    `sparse_initializer`; ONNX Runtime converts them to dense tensors when it loads a model.
+    Nodes use them as dense tensors, but onnx does not read them, and treats initializers as values of sparse types.
+    Source: onnx.proto, `sparse_initializer`; ONNX Runtime converts both to dense tensors when it loads a model.
     """
-    if not model.graph.sparse_initializer:
-        return model
     copy = deepcopy(model)
-    for sparse in copy.graph.sparse_initializer:
-        declare_input(copy.graph, sparse.values.name, sparse.values.data_type, sparse.dims)
-    copy.graph.ClearField("sparse_initializer")
+    for scope in ModelView(copy).scopes:
+        for sparse in getattr(scope.proto, "sparse_initializer", ()):
+            _make_dense(sparse, scope.proto.initializer.add())
+        if hasattr(scope.proto, "sparse_initializer"):
+            scope.proto.ClearField("sparse_initializer")
+        for node in scope.nodes:
+            if node.operator[1] == "Constant" and [it.name for it in node.attributes] == ["sparse_value"]:
+                attribute = node.attributes[0]
+                if attribute.HasField("sparse_tensor"):
+                    attribute.name, attribute.type = "value", attribute.TENSOR
+                    _make_dense(attribute.sparse_tensor, attribute.t)
+                    attribute.ClearField("sparse_tensor")
     return copy
+
+
+def _make_dense(sparse: SparseTensorProto, dense: TensorProto) -> None:
+    dense.name, dense.data_type = sparse.values.name, sparse.values.data_type
+    dense.dims.extend(sparse.dims)
+    data = read_small_sparse_data(sparse)
+    if data is None:
+        remove_data(dense)
+    else:
+        dense.raw_data = data
 
 
 def kind_without_shape(value: object) -> str:
@@ -159,9 +177,9 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
     made = {name for node in graph.node for name in node.output} | {tensor.name for tensor in graph.initializer}
     for output in [it for it in graph.output if it.name in made and not it.HasField("type")]:
         graph.output.remove(output)
-    weights = {tensor.name: tensor for tensor in graph.initializer}  # the last of a name counts
-    for name in unused:
-        del weights[name]
+    weights = {tensor.name: tensor for tensor in graph.initializer}  # the last of a name counts, or a sparse one
+    for name in unused.union(sparse.values.name for sparse in graph.sparse_initializer):
+        weights.pop(name, None)
     _replace_elements(graph, "initializer", weights.values())
     used = {name for node in graph.node for name in list_needed_values(node)} | {value.name for value in graph.output}
     used.update(weights, (value.name for value in graph.input))
@@ -276,7 +294,8 @@ def _clear_data(tensor: TensorProto) -> None:
         tensor.ClearField(name)
 
 
-def _weights_to_inputs(graph: GraphProto) -> None:
+def weights_to_inputs(graph: GraphProto) -> None:
+    """Replace the initializers without data by inputs, because shape inference in onnx refuses them."""
     input_names = {value.name for value in graph.input}
     retained = []
     for tensor in graph.initializer:

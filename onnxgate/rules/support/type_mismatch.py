@@ -18,7 +18,7 @@ def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
     ## Why it matters
     Loading fails with `Type Error: Type 'tensor(bool)' of input parameter (x) of operator (Abs)`. ONNX Runtime Web also
     refuses inputs and outputs of the model with types that JavaScript cannot represent, such as `tensor(bfloat16)`:
-    `unsupported data type: 16`.
+    `unsupported data type: 16`. OpenVINO and tract refuse models whose outputs depend on a sparse initializer.
 
     ## What to do
     - Cast the input to a type that the operator supports, or
@@ -29,4 +29,6 @@ def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
         default_fix = f"export the model with inputs and outputs of types that {subject.ways.required}"
         if subject.is_castable:
             default_fix = "change its type to `tensor(float)`, and cast it in the model"
+        if subject.about.startswith("tensor ") and "`sparse_tensor(" in subject.problem:
+            default_fix = "store the tensor in a dense initializer"
     yield from create_refusal_hits(subject, "type-mismatch", default_fix, causes=OPSET_RULES)

@@ -98,7 +98,7 @@ class GraphValues:
     def has_use(self, name: str) -> bool:
         """Return whether an output of the graph depends on a value."""
         if self._used is None:
-            self._used = _find_used(self.graph)
+            self._used = find_used_names(self.graph)
         return name in self._used
 
     def is_model_output(self, name: str) -> bool:
@@ -271,7 +271,7 @@ class GraphValues:
         return not self._is_input(name)
 
 
-def _find_used(graph: GraphView) -> set[str]:
+def find_used_names(graph: GraphView) -> set[str]:
     """Return the names of the values on which the outputs of a graph depend, including values of graphs around it."""
     producers = {output: node for node in graph.nodes for output in node.outputs if output}
     used: set[str] = set()
@@ -284,5 +284,5 @@ def _find_used(graph: GraphView) -> set[str]:
             producer = producers.get(name)
             if producer is not None and id(producer) not in visited:
                 visited.add(id(producer))
-                ahead += chain(producer.inputs, *map(_find_used, producer.graphs))
+                ahead += chain(producer.inputs, *map(find_used_names, producer.graphs))
     return used

@@ -380,7 +380,7 @@ def _find_unknown_reason(prepared: TypedModel, implementation: Implementation | 
     if implementation is None:
         return ""
     for value in prepared.interface if implementation.is_probed else ():
-        if value.type and not is_probed_interface_type(value.type, implementation.engine):
+        if value.type and value.kind != "tensor" and not is_probed_interface_type(value.type, implementation.engine):
             return (
                 f"{value.kind} `{value.name}` is a `{value.type}`, and models with such {value.kind}s were not probed"
             )

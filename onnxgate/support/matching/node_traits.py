@@ -61,8 +61,7 @@ DESCRIBED = frozenset(
 """Names of the operators that have traits."""
 _SQUEEZE_WITH_AXES_INPUT = 13
 """First opset in which the axes of Squeeze are an input. Older ones are inferred wrongly by old releases."""
-_INTEGERS = (6, 7)
-_ALL_INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
+_INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
 _NEUTRAL_PLACES: Mapping[str, tuple[int, ...]] = {"Add": (0, 1), "Div": (1,), "Mul": (0, 1), "Sub": (1,)}
 """Indexes of the inputs that may be neutral, so that ONNX Runtime removes the node."""
 _LOSS_WEIGHTS = 2
@@ -240,19 +239,20 @@ class TraitReader:
         tensor = self.values.constant(node.inputs[1])
         if tensor is None:
             value_type = self.values.type_of(node.inputs[0])
-            is_integer = value_type is None or value_type.tensor_type.elem_type in (0, *_ALL_INTEGERS)
+            is_integer = value_type is None or value_type.tensor_type.elem_type in (0, *_INTEGERS)
             return NodeTraits(divisor="unknown") if is_integer else NO_TRAITS
-        if tensor.data_type not in _ALL_INTEGERS:
+        if tensor.data_type not in _INTEGERS:
             return NO_TRAITS
         values = read_small_values(tensor)
         if values is None or 0 not in values:
             is_known = values is not None and self.values.is_stored(node.inputs[1])
             return NO_TRAITS if is_known else NodeTraits(divisor="unknown")
-        if tensor.data_type not in _INTEGERS or not self.values.is_stored_here(node.inputs[1]):
+        if not self.values.is_stored(node.inputs[1]):
             return NodeTraits(divisor="zero")
         is_computed = self._is_computed_dividend(node.inputs[0])
+        is_here = self.values.is_stored_here(node.inputs[1])
         return NodeTraits(
-            divides_by_zero="constants" if is_computed else "input",
+            divides_by_zero="constants" if is_computed else "input" if is_here else "input in subgraph",
             has_late_fault=self.values.is_in_function,
             divisor="zero",
         )

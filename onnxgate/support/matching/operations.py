@@ -82,7 +82,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     has_list_condition: bool = False  # If with a constant condition that has not one element
     has_late_fault: bool = False  # the node with such a fault is in a local function
     # Div or Mod of integers by a constant that contains 0; "constants": older releases compute it when they load it
-    divides_by_zero: Literal["", "constants", "input"] = ""
+    divides_by_zero: Literal["", "constants", "input", "input in subgraph"] = ""
     # Div or Mod of integers by such a constant, or by one that callers can replace ("zero"), or by another value
     divisor: Literal["", "zero", "unknown"] = ""
     # CastLike of float16 to itself: what makes its input and takes its output; () if this is unknown

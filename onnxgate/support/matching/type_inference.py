@@ -13,13 +13,13 @@ import msgspec
 from msgspec.structs import replace
 
 from onnxgate.core.process_pool import FailedCallError
-from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, format_type, wrap_opset
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, STRING, canonical_domain, format_type, wrap_opset
 from onnxgate.model.local_functions import explain_unfollowed_calls
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.omitted_data import find_omitted_list, list_companion_tensors, shorten_companions
 from onnxgate.model.reading.view import GraphView, ModelView, NodeView, OperatorKey, iter_node_subgraphs
-from onnxgate.model.subgraphs.reduced_models import function_key, replace_sparse_weights
-from onnxgate.support.matching.graph_values import GraphValues
+from onnxgate.model.subgraphs.reduced_models import function_key, replace_sparse_tensors
+from onnxgate.support.matching.graph_values import GraphValues, find_used_names
 from onnxgate.support.matching.node_checks import infer_output_types
 from onnxgate.support.matching.node_traits import DESCRIBED, TraitReader, find_scalar_squeezes
 from onnxgate.support.matching.onnxruntime.float16_casts import is_redundant_cast, make_neighbor
@@ -103,8 +103,10 @@ def _describe_interface(
     graph: GraphProto, nodes: Sequence[TypedNode], type_of: Callable[[str], TypeProto | None]
 ) -> Iterator[InterfaceValue]:
     """Yield the inputs without a default, and the outputs. `type_of` returns the types of undeclared outputs."""
-    constants = {node.proto.output[0]: node for node in nodes if node.operation.name == "Constant"}
-    defaults = {tensor.name for tensor in graph.initializer} | {it.values.name for it in graph.sparse_initializer}
+    defaults = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    defaults |= {sparse.values.name: sparse.values.data_type for sparse in graph.sparse_initializer}
+    constants = {name: _TENSOR_TYPE_NAMES.get(element, "") for name, element in defaults.items()}
+    constants |= {it.proto.output[0]: it.operation.outputs[0] or "" for it in nodes if it.operation.name == "Constant"}
     for value in graph.input:
         if value.name not in defaults:
             yield InterfaceValue("input", value.name, format_known_type(value.type))
@@ -114,12 +116,12 @@ def _describe_interface(
         if not value_type and (known := type_of(value.name)) is not None:
             value_type = format_known_type(known)
         if value.name in constants:  # the type of the tensor applies, whatever is declared
-            value_type = constants[value.name].operation.outputs[0] or ""
+            value_type = constants[value.name]
         yield InterfaceValue("output", value.name, value_type)
 
 
 def _list_unusual_tensors(model: ModelView) -> Iterator[InterfaceValue]:
-    """Yield the first initializer or constant of each type that some releases do not know."""
+    """Yield an initializer or constant of each type that some releases do not support."""
     found: dict[int, str] = {}
     for name, tensor in model.tensors:
         if tensor.data_type >= _FIRST_UNUSUAL_ELEMENT:
@@ -127,6 +129,27 @@ def _list_unusual_tensors(model: ModelView) -> Iterator[InterfaceValue]:
     for element, name in found.items():
         if element in _TENSOR_TYPE_NAMES:
             yield InterfaceValue("tensor", name, _TENSOR_TYPE_NAMES[element])
+    used = find_used_names(model.graphs[0]) if model.has_sparse_tensors else ()
+    sparse = {element: name for name, element in _list_sparse_weights(model) if name in used}
+    for element, name in sparse.items():
+        yield InterfaceValue("tensor", name, f"sparse_{_TENSOR_TYPE_NAMES.get(element, '')}")
+
+
+def _list_sparse_weights(model: ModelView) -> Iterator[tuple[str, int]]:
+    """Yield the names and element types of sparse initializers, and of `Constant` nodes with sparse strings.
+
+    Initializers with the name of an input or a dense initializer are left out.
+    """
+    for graph in model.graphs:
+        dense = {value.name for values in (graph.proto.input, graph.proto.initializer) for value in values}
+        used = find_used_names(graph) - dense
+        for sparse in graph.proto.sparse_initializer:
+            if sparse.values.name in used:
+                yield sparse.values.name, sparse.values.data_type
+        for node in graph.nodes:
+            if node.operator[1] == "Constant" and node.attributes:
+                element = node.attributes[0].sparse_tensor.values.data_type
+                yield from ((name, element) for name in used.intersection(node.outputs) if element == STRING)
 
 
 def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
@@ -152,14 +175,14 @@ def _infer_graph_nodes(
 
     `within` is the name of the local function that the model was made from; "" if it was not made from one.
     """
+    if model.has_sparse_tensors:
+        model, inferred = ModelView(replace_sparse_tensors(model.proto)), None
     retyped = _find_retyped_outputs(model.proto.graph)
     inferred = None if retyped else inferred
     proto, graph = inferred or model.proto, model.graphs[0]
     if calls.unread and proto.functions:
         proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
         proto.ClearField("functions")
-    if inferred is None:
-        proto = replace_sparse_weights(proto)
     if retyped:
         proto = deepcopy(proto)
         for output in (it for it in proto.graph.output if it.name in retyped):
@@ -266,10 +289,6 @@ class ValueTypes:
                     self.names[value.name], self._types[value.name] = name, value_type
         for tensor in held.initializer:
             self.names[tensor.name], self._types[tensor.name] = _TENSOR_TYPE_NAMES.get(tensor.data_type, ""), tensor
-        inputs = {value.name for value in typed.input} if held.sparse_initializer else ()
-        for sparse in held.sparse_initializer:
-            if sparse.values.name not in inputs:
-                self.add(sparse.values.name, _make_tensor_type(sparse.values.data_type, sparse.dims))
 
     def add(self, name: str, value_type: TypeProto) -> None:
         """Record the type of a value of this graph."""

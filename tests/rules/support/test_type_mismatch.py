@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from onnxgate.core.findings import Place
 from onnxgate.evidence.support import NodeGroup, RefusedOperation
@@ -36,3 +37,11 @@ def test_a_cast_is_suggested_only_if_it_is_possible(is_castable: bool, expected:
     (hit,) = type_mismatch.judge(refuse(is_castable=is_castable))
 
     assert expected == hit.fix
+
+
+def test_a_sparse_tensor_is_to_be_made_dense() -> None:
+    """All engines read dense initializers."""
+    problem = "tensor `w` of the model has type `sparse_tensor(float)`"
+    (hit,) = type_mismatch.judge(replace(refuse(is_castable=False), problem=problem, about="tensor w"))
+
+    assert hit.fix == "store the tensor in a dense initializer"

@@ -18,11 +18,11 @@ from onnxgate.support.matching.type_inference import infer_model_types
 STAMPS = '<ir_version: 8, opset_import: ["" : 17]> '
 
 
-def verdict(model: ModelProto, release: str = "1.31.1") -> str:
+def verdict(model: ModelProto, release: str = "1.31.1", engine: str = "onnxruntime") -> str:
     """Return the predicted verdict of a release."""
-    known = limits.get_limits(release)
+    known = limits.get_limits(release, engine)
     assert known is not None
-    return predict(infer_model_types(ModelView(model)), operators.get_implementation(release), known).verdict
+    return predict(infer_model_types(ModelView(model)), operators.get_implementation(release, engine), known).verdict
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,60 @@ def test_copy_of_a_sparse_initializer() -> None:
     sparse.indices.CopyFrom(helper.make_tensor("", TensorProto.INT64, [1], [0]))
 
     assert "loads" == verdict(model)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(float[4] x) => (float[4] y) { y = Add (x, w) }", "refused"),
+        ("(float[4] x) => (float[4] y) { v = Identity (w) y = Add (x, v) }", "refused"),
+        ("(float[4] x) => (float[4] y) { y = Neg (x) z = Neg (w) }", "loads"),  # refused by some releases
+        ("(float[4] x) => (float[4] y) { y = Neg (x) }", "loads"),
+        ("(float[4] x, float[4] w) => (float[4] y) { y = Add (x, w) }", "loads"),
+        ("(float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Add (x, w) }", "loads"),
+    ],
+)
+def test_sparse_initializer_on_other_engines(text: str, expected: str) -> None:
+    """OpenVINO and tract ignore sparse initializers, and find no value unless it is also an input or a dense one."""
+    model = onnx.parser.parse_model(f"{STAMPS}g {text}")
+    sparse = model.graph.sparse_initializer.add(dims=[4])
+    sparse.values.CopyFrom(helper.make_tensor("w", TensorProto.FLOAT, [1], [1]))
+    sparse.indices.CopyFrom(helper.make_tensor("", TensorProto.INT64, [1], [0]))
+    releases = (("openvino", "2024.5.0"), ("openvino", "2026.4.1"), ("tract", "0.21.8"), ("tract", "0.23.9"))
+
+    assert {verdict(model, release, engine) for engine, release in releases} == {expected}
+    assert verdict(model) == "loads"
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_sparse_strings(is_constant: bool) -> None:
+    """No release of ONNX Runtime converts sparse strings."""
+    model = onnx.parser.parse_model(f"{STAMPS}g (string[4] x) => (bool[4] y) {{ y = Equal (x, w) }}")
+    model.opset_import[0].version = 19
+    values = helper.make_tensor("w", TensorProto.STRING, [1], ["a"])
+    sparse = helper.make_sparse_tensor(values, helper.make_tensor("", TensorProto.INT64, [1], [0]), [4])
+    if is_constant:
+        model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=sparse))
+    else:
+        model.graph.sparse_initializer.append(sparse)
+
+    assert {verdict(model, release) for release in ("1.18.1", "1.24.4", "1.32.0")} == {"refused"}
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize(("element", "expected"), [(TensorProto.FLOAT, "loads"), (TensorProto.COMPLEX64, "refused")])
+def test_initializer_that_is_an_output_of_another_type(element: int, expected: str, is_sparse: bool) -> None:
+    """The type of the initializer applies."""
+    declared = "complex64" if expected == "loads" else "float"
+    model = onnx.parser.parse_model(f"{STAMPS}g (bool c) => (bool y, {declared}[1] w) {{ y = Not (c) }}")
+    tensor = helper.make_tensor("w", element, [1], [1])
+    if is_sparse:
+        indices = helper.make_tensor("", TensorProto.INT64, [1], [0])
+        model.graph.sparse_initializer.append(helper.make_sparse_tensor(tensor, indices, [1]))
+    else:
+        model.graph.initializer.append(tensor)
+
+    assert verdict(model) == expected
 
 
 def test_input_that_is_an_output_of_another_type() -> None:

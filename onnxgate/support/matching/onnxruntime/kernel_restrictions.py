@@ -95,7 +95,13 @@ _FIRST_THAT_CHECKS_DIVISORS = "1.25.0"
 
 If they compute the node while they load the model, they end then. If not, they end when the node runs. Source: Div and
 Mod of 9 types with stored, computed and replaceable divisors, loaded on 1.24.4 to 1.32.0; of 8 types and 3 sizes with
-stored, computed and replaceable dividends, run on 1.18.1, 1.24.4 and 1.31.1.
+stored, computed and replaceable dividends, run on 1.18.1, 1.24.4 and 1.31.1; of 8 types with and without constant
+dividends, in branches and functions, loaded on 15 releases from 1.16.3 to 1.32.0.
+"""
+_LAST_WITHOUT_CAPTURED_DIVISORS = "1.28.0"
+"""Last release that ignores a constant divisor of a graph around the node if its dividend is not constant.
+
+Source: 80 such nodes of 2 types in branches, loops and functions, loaded on 11 releases from 1.16.3 to 1.32.0.
 """
 DIVISION_SIGNAL = "SIGFPE"
 """Signal with which older releases end if they divide an integer by 0."""
@@ -193,7 +199,10 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
         return f"`{operation.label}` reads values beyond the end of `pads`, which must have two for each axis"
     if operation.traits.constant_fault and not _computes(operation, release):
         return f"the model may load, but `{operation.label}` fails when it runs: {operation.traits.constant_fault}"
-    if operation.traits.divides_by_zero:
+    is_captured = operation.traits.divides_by_zero == "input in subgraph"
+    if operation.traits.divides_by_zero and not (
+        is_captured and is_release_within(release, "", _LAST_WITHOUT_CAPTURED_DIVISORS)
+    ):
         return _check_divisor(operation, name, release)
     if any(restriction.concerns(operation, since, release, values) for restriction in LOCALE_RESTRICTIONS):
         locale = values.get("locale", "en_US.UTF-8")

@@ -699,6 +699,10 @@ def test_absent_input_after_computed_constants(size: str, expected: str) -> None
     [
         ("", "int64[2] d = {1, 0}", "refused"),
         ("", "int32 d = {0}", "refused"),
+        ("", "uint8[2] d = {1, 0}", "refused"),
+        ("", "int16[2] d = {1, 0}", "refused"),
+        ("", "uint64[2] d = {1, 0}", "refused"),
+        ("", "int8[2] d = {1, 2}", "loads"),
         ("", "int64[2] d = {1, 2}", "loads"),
         ("", "float[2] d = {1, 0}", "loads"),
         (", int64[2] d", "int64[2] d = {1, 0}", "loads"),
@@ -712,6 +716,25 @@ def test_division_by_zero(inputs: str, divisor: str, expected: str) -> None:
         body = f"({element}[2] x{inputs}) => ({element}[2] y) <{divisor}> {{ y = {name} (x, d) }}"
 
         assert [older, expected] == [verdict(17, body, release) for release in ("1.24.4", "1.25.0")]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "dividend", "divisor", "expected"),
+    [
+        ("", "x", "{1, 0}", ["loads", "loads", "refused"]),
+        ("", "k", "{1, 0}", ["refused", "refused", "refused"]),
+        ("", "x", "{1, 2}", ["loads", "loads", "loads"]),
+        (", int64[2] d", "x", "{1, 0}", ["loads", "loads", "loads"]),
+    ],
+)
+def test_division_by_zero_in_a_branch(inputs: str, dividend: str, divisor: str, expected: list[str]) -> None:
+    """Divisors of the graph around a branch are checked since 1.29.0, and earlier if the dividend is constant, too."""
+    branches = f"then_branch = t () => (int64[2] a) {{ a = Div ({dividend}, d) }},"
+    branches += " else_branch = e () => (int64[2] b) { b = Identity (x) }"
+    weights = f"<int64[2] k = {{4, 2}}, int64[2] d = {divisor}>"
+    body = f"(int64[2] x, bool c{inputs}) => (int64[2] y) {weights} {{ y = If (c) <{branches}> }}"
+
+    assert expected == [verdict(17, body, release) for release in ("1.24.4", "1.28.0", "1.29.0")]
 
 
 @pytest.mark.parametrize(
@@ -910,6 +933,24 @@ def test_infinite_scales(scale: float, expected: list[str]) -> None:
     model.graph.initializer.append(onnx.helper.make_tensor("s", onnx.TensorProto.FLOAT, [1], [scale]))
 
     assert expected == [predict_model(model, release) for release in ("1.27.0", "1.28.0")]
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+@pytest.mark.parametrize(("last", "expected"), [(2.0, "loads"), (-1.0, "refused"), (0.0, "refused")])
+def test_scales_in_a_sparse_tensor(last: float, expected: str, is_constant: bool) -> None:
+    """Kernels read the values of sparse tensors, and zeros in place of absent ones."""
+    text = "g (float[1, 1, 4, 4] x) => (float y) { y = Resize (x, , s) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
+    count = 4 if last else 3
+    values = onnx.helper.make_tensor("s", onnx.TensorProto.FLOAT, [count], [1.0, 1.0, 2.0, last][:count])
+    indices = onnx.helper.make_tensor("", onnx.TensorProto.INT64, [count], range(count))
+    sparse = onnx.helper.make_sparse_tensor(values, indices, [4])
+    if is_constant:
+        model.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["s"], sparse_value=sparse))
+    else:
+        model.graph.sparse_initializer.append(sparse)
+
+    assert {predict_model(model, release) for release in ("1.16.3", "1.24.4", "1.32.0")} == {expected}
 
 
 @pytest.mark.parametrize(
