@@ -14,6 +14,7 @@ from onnxgate.model.reading.tensor_data import read_small_values
 from onnxgate.model.reading.view import NodeView
 from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault
 from onnxgate.support.matching.graph_values import GraphValues
+from onnxgate.support.matching.onnxruntime.attribute_conditions import find_repeated_ngram
 from onnxgate.support.matching.onnxruntime.contrib_restrictions import (
     CONTRIB_DOMAIN,
     CONTRIB_RANKS,
@@ -49,11 +50,13 @@ DESCRIBED = frozenset(
             "Mod",
             "Mul",
             "NegativeLogLikelihoodLoss",
+            "OneHot",
             "Optional",
             "Resize",
             "Sub",
             "SoftmaxCrossEntropyLoss",
             "Squeeze",
+            "TfIdfVectorizer",
             "Upsample",
         ),
     )
@@ -127,6 +130,11 @@ class TraitReader:
             return NodeTraits(constant_fault=fault, has_late_fault=late, has_fixed_axis=fixed)
         if name in _NEUTRAL_PLACES and (fusion := self._combine_with_nothing(node)):
             return NodeTraits(fusion=fusion)
+        if name == "OneHot":
+            return self._read_depth(node.inputs[1]) if len(node.inputs) > 1 else NO_TRAITS
+        if name == "TfIdfVectorizer":
+            repeated = find_repeated_ngram(node.attributes)
+            return NodeTraits(repeated_ngram=repeated) if repeated else NO_TRAITS
         if name == "Optional":
             return NodeTraits(fusion="Optional") if self.values.is_folded(node.inputs[0], 0) else NO_TRAITS
         if name in ("Div", "Mod"):
@@ -286,6 +294,12 @@ class TraitReader:
     def _has_no_elements(self, name: str) -> bool:
         value_type = self.values.type_of(name) if self.values.is_fixed(name) else None
         return value_type is not None and any(not dim.dim_value for dim in value_type.tensor_type.shape.dim)
+
+    def _read_depth(self, name: str) -> NodeTraits:
+        if not self._has_no_elements(name):
+            return NO_TRAITS
+        is_stored = self.values.constant(name) is not None and self.values.is_stored(name)
+        return NodeTraits(empty_depth="constant" if is_stored else "value")
 
     def _read_scales(self, node: NodeView) -> NodeTraits:
         """Return the constant scales of Resize or Upsample for all axes, if callers cannot replace them."""

@@ -447,8 +447,8 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("TfIdfVectorizer",),
-        lambda values: not {"pool_int64s", "pool_strings"} & {name for name in values if values[name] != ()},
-        "`pool_int64s` or `pool_strings` is required",
+        lambda values: conditions.count_elements(values, "pool_strings", "pool_int64s")[:1] in ([], [0]),
+        "`pool_strings` or `pool_int64s` is required, and `pool_strings` must not be empty",
         attribute="pool_int64s",
     ),
     require(

@@ -105,6 +105,11 @@ _FIRST_WITH_CONSTANT_BRANCHES = "1.17.0"
 Source: conditions with 0, 1 and 2 elements in three opsets, stored and replaceable, loaded on 10 releases.
 """
 _ABORT = "SIGABRT"
+_LAST_WITH_DEPTH, _FIRST_READING_DEPTH = "1.31.1", "1.21.0"
+"""Last release that refuses a OneHot whose depth has no elements, and first one that crashes if it is constant.
+
+Source: 33 such nodes in 4 opsets, in branches and functions, loaded on 14 releases from 1.16.3 to 1.32.0.
+"""
 _LAST_WITHOUT_MASK = "1.27.0"
 """Last release that crashes if an EmbedLayerNormalization has one output; newer ones report an error.
 
@@ -284,6 +289,14 @@ def _find_shape_restriction(
     if operation.traits.has_list_condition and is_release_within(release, _FIRST_WITH_CONSTANT_BRANCHES, ""):
         problem = f"`{name}` requires a condition with one element, but the constant has another number"
         return SupportGap("attribute-unsupported", problem, about="condition")
+    if operation.traits.repeated_ngram:
+        problem = f"`{name}`: the pool contains the n-gram `{operation.traits.repeated_ngram}` twice"
+        return SupportGap("attribute-unsupported", problem, about="pool")
+    if operation.traits.empty_depth and is_release_within(release, "", _LAST_WITH_DEPTH):
+        crashes = operation.traits.empty_depth == "constant" and is_release_within(release, _FIRST_READING_DEPTH, "")
+        detail = f"ends with {_ABORT} when the model is loaded" if crashes else ""
+        problem = f"`{name}` requires a depth with one element, but it has none"
+        return SupportGap("attribute-unsupported", problem, detail, about="depth", signal=_ABORT if crashes else "")
     if operation.name in _OF_AXIS and rank == 0 and since >= _OF_AXIS_SINCE:
         return SupportGap("attribute-unsupported", f"`{name}` does not accept a scalar", about="rank")
     if operation.traits.constant_fault and _computes(operation, release):

@@ -472,6 +472,28 @@ def test_constant_conditions(condition: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("inputs", "constants", "nodes", "expected"),
+    [
+        ("", "<int64[0] d = {}>", "", [("refused", ""), ("refused", "SIGABRT"), ("refused", "SIGABRT")]),
+        ("", "<int64[0] k = {}>", "d = Identity (k)", [("refused", "")] * 3),
+        (", int64[0] d", "", "", [("refused", "")] * 3),
+        (", int64[0] d", "<int64[0] d = {}>", "", [("refused", "")] * 3),
+        (", int64[M] d", "", "", [("loads", "")] * 3),
+        ("", "<int64[1] d = {3}>", "", [("loads", "")] * 3),
+        ("", "<int64 d = {3}>", "", [("loads", "")] * 3),
+    ],
+)
+def test_depth_without_elements(inputs: str, constants: str, nodes: str, expected: list[tuple[str, str]]) -> None:
+    """Releases from 1.21 on crash if the depth of a OneHot is constant and has no elements."""
+    body = f"(int64[N] i, float[2] v{inputs}) => (float[] y) {constants} {{ {nodes} y = OneHot (i, d, v) }}"
+    model = f'<ir_version: 8, opset_import: ["" : 17]> g {body}'
+    found = [prediction(model, release) for release in ("1.20.1", "1.21.0", "1.31.1")]
+
+    assert expected == [(it.verdict, "".join(each.miss.signal for each in it.found if each.miss)) for it in found]
+    assert "loads" == prediction(model, "1.32.0").verdict
+
+
+@pytest.mark.parametrize(
     ("opset", "node", "expected"),
     [
         (8, "Softmax (c)", "refused"),
@@ -616,6 +638,7 @@ FAULTY_CONSTANTS = {
     "axes of a sum": ("float[2] a = {1, 2}, int64 i = {0}", "ReduceSum (a, i)"),
     "starts": ("float[2] a = {1, 2}, int64 i = {0}", "Slice (a, i, i)"),
     "a shape": ("float[1] a = {1}, int64 i = {1}", "Reshape (a, i)"),
+    "a scalar": ("float[2] a = {1, 2}, int64[0] i = {}", "Reshape (a, i)"),
     "a size": ("int64 i = {1}", "ConstantOfShape (i)"),
     "a step": ("float a = {1}, float d = {0}", "Range (a, a, d)"),
     "an axis": ("float[2] a = {1, 2}, int64 i = {3}", "CumSum (a, i)"),
@@ -650,6 +673,8 @@ def test_constants_that_cannot_be_computed(name: str) -> None:
         ("float[1, 4, 1, 1] a = {1, 2, 3, 4}", "DepthToSpace <blocksize = 2> (a)"),
         ("float[2] a = {1, 2}, int64[1] i = {2}", "Gather (x, i)"),
         ("float[2] a = {1, 2}", 'Concat <axis = 0> (x, "", a)'),
+        ("int64[1, 2] i = {2, 3}", "ConstantOfShape (i)"),
+        ("float[1, 1] a = {1}, int64[0] i = {}", "Reshape (a, i)"),
     ],
 )
 def test_constants_that_can_be_computed(constants: str, call: str) -> None:
@@ -750,6 +775,8 @@ def test_shape_in_an_attribute() -> None:
         ("-1, 4", "1, 2, 3, 4, 5, 6", "1.0, 1.0, 1.0, 1.0, 1.0", "refused"),
         ("1, 4", "1, 2, 3, 4, 5, 6", "1.0, 1.0, 1.0, 1.0, 1.0", "loads"),
         ("0, 4", "1, 2, 3, 4, 5, 6", "1.0", "refused"),
+        ("0, 4", '1, 2, 3, 4, 5, 6], pool_strings = ["a", "b", "c", "d", "e"', "1.0, 1.0, 1.0, 1.0, 1.0", "refused"),
+        ("0, 4", '1, 2, 3, 4, 5], pool_strings = ["a", "b", "c", "d", "e", "f"', "1.0, 1.0, 1.0, 1.0, 1.0", "loads"),
     ],
 )
 def test_ngrams_of_a_vectorizer(counts: str, pool: str, weights: str, expected: str) -> None:
@@ -760,6 +787,30 @@ def test_ngrams_of_a_vectorizer(counts: str, pool: str, weights: str, expected: 
     node = f"TfIdfVectorizer <{values}, ngram_counts = [{counts}], pool_int64s = [{pool}], weights = [{weights}]> (x)"
 
     assert expected == verdict(9, f"(int64[N] x) => (float y) {{ y = {node} }}", "1.16.3")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "counts", "pool", "expected"),
+    [
+        ((1, 1), "0", 'pool_strings = ["a", "b", "a"]', '`"a"`'),
+        ((1, 1), "0", 'pool_strings = ["", "b", ""]', '`""`'),
+        ((1, 1), "0", "pool_int64s = [1, 2, 1]", "`1`"),
+        ((1, 1), "0", 'pool_strings = ["a", "b"], pool_int64s = [1, 1]', ""),
+        ((1, 1), "1", 'pool_strings = ["a", "a"]', ""),
+        ((1, 2), "0, 2", 'pool_strings = ["a", "b", "a", "b", "a", "b"]', '`"a" "b"`'),
+        ((1, 2), "0, 2", 'pool_strings = ["a", "b", "a", "b", "b", "b"]', ""),
+        ((2, 2), "0, 2", 'pool_strings = ["a", "a", "a", "b"]', ""),
+        ((1, 1), "0", f"pool_int64s = {[*range(5000), 7]}", "`7`"),
+    ],
+)
+def test_ngrams_that_repeat(lengths: tuple[int, int], counts: str, pool: str, expected: str) -> None:
+    """A pool contains each n-gram of the lengths that the node looks for once."""
+    values = f'mode = "TF", min_gram_length = {lengths[0]}, max_gram_length = {lengths[1]}, max_skip_count = 0'
+    node = f"TfIdfVectorizer <{values}, ngram_counts = [{counts}], ngram_indexes = [0], {pool}> (x)"
+    model = f'<ir_version: 8, opset_import: ["" : 9]> g (int64[N] x) => (float y) {{ y = {node} }}'
+    problems = [found.miss.problem for found in prediction(model, "1.32.0").found if found.miss]
+
+    assert ([f"`TfIdfVectorizer(9)`: the pool contains the n-gram {expected} twice"] if expected else []) == problems
 
 
 @pytest.mark.parametrize("count", [5, 5000])
