@@ -104,6 +104,12 @@ def pads_too_few(values: AttributeValues) -> bool:
     return pads_other_axes(values) and len(integers_of(values, "pads")) < 2 * len(integers_of(values, "kernel_shape"))
 
 
+def lacks_pool(values: AttributeValues) -> bool:
+    """Return whether there are no n-grams, or an empty list of texts next to one of numbers."""
+    names = ("pool_strings", "pool_int64s")
+    return values.get("pool_strings") == () or all(values.get(name, ()) == () for name in names)
+
+
 def divides_ngrams_wrongly(values: AttributeValues) -> bool:
     """Return whether `ngram_counts` does not divide the pool into lists of 1-grams, 2-grams and so on."""
     pools = count_elements(values, "pool_strings", "pool_int64s")  # the first one counts

@@ -345,6 +345,13 @@ ATTRIBUTE_RESTRICTIONS = (
         first="1.18.0",
         since=19,
     ),
+    ReleaseRestriction(
+        ("SequenceEmpty",),
+        lambda values: not -_INT32_END <= number_of(values, "dtype", 1) < _INT32_END,
+        "`dtype` must be a 32-bit number",
+        last="1.26.0",
+        attribute="dtype",
+    ),
     require(("Cast",), "round_mode", ("up", "down", "nearest"), first="1.27.0", since=24),
     ReleaseRestriction(
         ("DFT",),
@@ -447,7 +454,7 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("TfIdfVectorizer",),
-        lambda values: conditions.count_elements(values, "pool_strings", "pool_int64s")[:1] in ([], [0]),
+        conditions.lacks_pool,
         "`pool_strings` or `pool_int64s` is required, and `pool_strings` must not be empty",
         attribute="pool_int64s",
     ),

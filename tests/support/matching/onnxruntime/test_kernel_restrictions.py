@@ -212,6 +212,14 @@ def test_old_releases_sample_images_only(grid: str, expected: str) -> None:
     assert [expected, "loads"] == [verdict(16, body, release) for release in ("1.16.3", "1.17.0")]
 
 
+@pytest.mark.parametrize(("number", "expected"), [(1, "loads"), (2**32 + 1, "refused")])
+def test_type_of_an_empty_sequence(number: int, expected: str) -> None:
+    """Older releases compare the type without reducing it to 32 bits."""
+    body = f"() => (int64 y) {{ s = SequenceEmpty <dtype = {number}> () y = SequenceLength (s) }}"
+
+    assert [expected, "loads"] == [verdict(17, body, release) for release in ("1.26.0", "1.27.0")]
+
+
 def test_the_first_attribute_is_the_value_of_a_constant() -> None:
     """ONNX Runtime reads the first attribute of Constant by its type and ignores names and other attributes."""
     usable = "(float[1] x) => (float[1] y) { c = Constant <value_ints = 1.0, unknown = 1> () y = Add (x, c) }"
@@ -469,6 +477,86 @@ def test_constant_conditions(condition: str, expected: str) -> None:
 
     assert ["loads", expected] == [verdict(13, f"(float x) {body}", release) for release in ("1.16.3", "1.17.0")]
     assert "loads" == verdict(13, f"(float x, bool{shape} c) {body}", "1.32.0")
+
+
+BRANCHES = (
+    "<then_branch = t () => (float a, float b) { a = Neg (x) b = Abs (x) }, "
+    "else_branch = e () => (float d, float f) { d = Neg (x) f = Abs (x) }>"
+)
+ITERATION = (
+    "<body = b (int64 i, bool k, float[2] v) => (bool l, float[2] w, float[2] s) "
+    "{ l = Identity (k) w = Identity (v) s = Neg (v) }>"
+)
+STEP = "<num_scan_inputs = 1, body = b (float[2] v, float e) => (float[2] w, float s) { w = Identity (v) s = Neg (e) }>"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ('"" = com.microsoft.Gelu (x) y = Neg (x)', "refused"),
+        ('y, "" = Split (x)', "loads"),
+        (f'"", y = If {BRANCHES} (c)', "refused"),
+        (f'"", y = Loop {ITERATION} ("", c, x)', "loads"),
+        (f'y, "" = Loop {ITERATION} ("", c, x)', "refused"),
+        (f'"", y = Scan {STEP} (x, x)', "refused"),
+    ],
+)
+def test_outputs_without_a_name(nodes: str, expected: str) -> None:
+    """Only some outputs may be absent; onnx does not check this for operators that it does not know."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    model = f"{head} g (float[2] x, bool c) => (float[] y) {{ {nodes} }}"
+
+    assert [expected] * 2 == [prediction(model, release).verdict for release in ("1.16.3", "1.32.0")]
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ('QLinearAdd (a, s, z, a, s, z, s, "")', ("refused", "")),
+        ("QLinearAdd (a, s, z, a, s, z, s)", ("loads", "")),
+        ('QLinearAveragePool <kernel_shape = [1]> (a, s, "", s, z)', ("refused", "")),
+        ("QLinearAveragePool <kernel_shape = [1]> (a, s, z, s)", ("loads", "")),
+        ("QLinearSigmoid (a, s, z, s)", ("refused", "SIGABRT")),
+        ('QLinearSigmoid (a, s, z, s, "")', ("loads", "")),
+    ],
+)
+def test_zero_points_without_a_name(call: str, expected: tuple[str, str]) -> None:
+    """Inference of types reads absent zero points."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    body = f"(uint8[1, 1, 2] a, float s, uint8 z) => (uint8[] y) {{ y = com.microsoft.{call} }}"
+    found = prediction(f"{head} g {body}", "1.32.0")
+
+    assert expected == (found.verdict, "".join(it.miss.signal for it in found.found if it.miss))
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("Neg <__g = g () => (float q) { q = Constant <value = float {1}> () }> (x)", "unknown"),
+        ("HardSwish <__g = g () => (float q) { q = Constant <value = float {1}> () }> (x)", "loads"),
+        ("Neg <__g = 1> (x)", "loads"),
+    ],
+)
+def test_subgraph_of_an_operator_without_one(node: str, expected: str) -> None:
+    """Releases before 1.31 may crash, and newer ones refuse the node unless they remove or replace it."""
+    assert [expected] * 2 == [
+        verdict(17, f"(float x) => (float y) {{ y = {node} }}", it) for it in ("1.16.3", "1.32.0")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("segments", "expected"),
+    [(("i", "w", "s", "z"), "loads"), (('""', '""', '""', '""'), "loads"), (("i", "w", "s", '""'), "refused")],
+)
+def test_segments_of_a_quantized_embedding(segments: tuple[str, str, str, str], expected: str) -> None:
+    """Since 1.30.0, all inputs for segments must be present or absent."""
+    ids, embedding, scale, zero = segments
+    call = f'(i, {ids}, w, w, {embedding}, g, g, "", s, s, {scale}, s, s, z, z, {zero}, z, z)'
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    inputs = "int32[1, 8] i, uint8[10, 4] w, uint8[4] g, float s, uint8 z"
+    model = f"{head} g ({inputs}) => (float[] y, int32[] m) {{ y, m = com.microsoft.QEmbedLayerNormalization {call} }}"
+
+    assert ["loads", expected] == [prediction(model, release).verdict for release in ("1.29.0", "1.30.0")]
 
 
 @pytest.mark.parametrize(
@@ -787,6 +875,21 @@ def test_ngrams_of_a_vectorizer(counts: str, pool: str, weights: str, expected: 
     node = f"TfIdfVectorizer <{values}, ngram_counts = [{counts}], pool_int64s = [{pool}], weights = [{weights}]> (x)"
 
     assert expected == verdict(9, f"(int64[N] x) => (float y) {{ y = {node} }}", "1.16.3")
+
+
+@pytest.mark.parametrize(("name", "expected"), [("pool_strings", "refused"), ("pool_int64s", "loads")])
+def test_empty_pool_of_a_vectorizer(name: str, expected: str) -> None:
+    """An empty list of texts hides that of numbers."""
+    values = 'mode = "TF", min_gram_length = 1, max_gram_length = 1, max_skip_count = 0, ngram_indexes = [0, 1]'
+    other = "pool_int64s = [1, 2]" if name == "pool_strings" else 'pool_strings = ["a", "b"]'
+    node = f"TfIdfVectorizer <{values}, ngram_counts = [0], {other}> (x)"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 9]> g (int64[N] x) => (float y) {{ y = {node} }}'
+    )
+    kind = onnx.AttributeProto.STRINGS if name == "pool_strings" else onnx.AttributeProto.INTS
+    model.graph.node[0].attribute.add(name=name, type=kind)
+
+    assert expected == predict_model(model, "1.31.1")
 
 
 @pytest.mark.parametrize(
