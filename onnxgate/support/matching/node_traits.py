@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TypeProto
 
 _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalization"})
+_SHAPES = {"AffineGrid": 1, "ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
+"""Index of the input whose length is the rank of the output, by operator."""
+_MAX_RANK = 2**31 - 1
+"""Maximum number of elements of a list in protobuf, and thus of the sizes in a shape."""
 DESCRIBED = frozenset(
     (
         *(
@@ -36,6 +40,7 @@ DESCRIBED = frozenset(
             *COMPUTED,
             *FUSED,
             *CONTRIB_RANKS,
+            *_SHAPES,
             "BatchNormalization",
             "Clip",
             "Concat",
@@ -89,6 +94,8 @@ class TraitReader:
             return NodeTraits(wrong_rank=wrong) if (wrong := find_wrong_rank(name, ranks)) else NO_TRAITS
         if name not in DESCRIBED or domain != DEFAULT_DOMAIN or not node.inputs:
             return NO_TRAITS
+        if name in _SHAPES and self._has_long_shape(node.inputs[_SHAPES[name] :][:1]):
+            return NodeTraits(has_long_shape=True)
         if name in FUSED and (fusion := self._find_float8_fusion(node)):
             return NodeTraits(float8_fusion=fusion)
         if name == "GridSample":
@@ -294,6 +301,11 @@ class TraitReader:
     def _has_no_elements(self, name: str) -> bool:
         value_type = self.values.type_of(name) if self.values.is_fixed(name) else None
         return value_type is not None and any(not dim.dim_value for dim in value_type.tensor_type.shape.dim)
+
+    def _has_long_shape(self, names: Sequence[str]) -> bool:
+        value_type = self.values.type_of(names[0]) if names else None
+        sizes = [] if value_type is None else [dim.dim_value for dim in value_type.tensor_type.shape.dim]
+        return len(sizes) == 1 and sizes[0] > _MAX_RANK
 
     def _read_depth(self, name: str) -> NodeTraits:
         if not self._has_no_elements(name):

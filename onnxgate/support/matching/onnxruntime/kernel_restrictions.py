@@ -105,6 +105,11 @@ _FIRST_WITH_CONSTANT_BRANCHES = "1.17.0"
 Source: conditions with 0, 1 and 2 elements in three opsets, stored and replaceable, loaded on 10 releases.
 """
 _ABORT = "SIGABRT"
+_FIRST_WITH_LONG_SHAPES, _LAST_WITH_LONG_SHAPES = "1.17.0", "1.31.1"
+"""First release that refuses a Reshape, and last one that refuses any operator, because of a list of 2^31 sizes.
+
+Source: 10 operators with lists of 2^31, 2^40 and 2^63 - 1 sizes, loaded on 4 releases; 3 of them on 7 from 1.16.3 on.
+"""
 _LAST_WITH_DEPTH, _FIRST_READING_DEPTH = "1.31.1", "1.21.0"
 """Last release that refuses a OneHot whose depth has no elements, and first one that crashes if it is constant.
 
@@ -323,6 +328,10 @@ def _find_shape_restriction(
     if operation.traits.repeated_ngram:
         problem = f"`{name}`: the pool contains the n-gram `{operation.traits.repeated_ngram}` twice"
         return SupportGap("attribute-unsupported", problem, about="pool")
+    first = _FIRST_WITH_LONG_SHAPES if operation.name == "Reshape" else ""
+    if operation.traits.has_long_shape and is_release_within(release, first, _LAST_WITH_LONG_SHAPES):
+        problem = f"`{name}`: inference of the shape needs too much memory, because its list has 2^31 elements or more"
+        return SupportGap("attribute-unsupported", problem, about="length of the shape")
     if operation.traits.empty_depth and is_release_within(release, "", _LAST_WITH_DEPTH):
         crashes = operation.traits.empty_depth == "constant" and is_release_within(release, _FIRST_READING_DEPTH, "")
         detail = f"ends with {_ABORT} when the model is loaded" if crashes else ""

@@ -727,6 +727,12 @@ FAULTY_CONSTANTS = {
     "starts": ("float[2] a = {1, 2}, int64 i = {0}", "Slice (a, i, i)"),
     "a shape": ("float[1] a = {1}, int64 i = {1}", "Reshape (a, i)"),
     "a scalar": ("float[2] a = {1, 2}, int64[0] i = {}", "Reshape (a, i)"),
+    "too many elements": ("int64[2] i = {4611686018427387904, 4}", "ConstantOfShape (i)"),
+    "too many elements before none": ("int64[3] i = {1099511627776, 1099511627776, 0}", "ConstantOfShape (i)"),
+    "too many copies": ("float[1] a = {1}, int64[1] i = {9223372036854775807}", "Expand (a, i)"),
+    "too many repeats": ("float[2] a = {1, 2}, int64[1] i = {140737488355328}", "Tile (a, i)"),
+    "too many steps": ("float a = {0}, float l = {140737488355328}, float d = {1}", "Range (a, l, d)"),
+    "a negative size": ("float[1] a = {1}, int64[1] i = {-1}", "Expand (a, i)"),
     "a size": ("int64 i = {1}", "ConstantOfShape (i)"),
     "a step": ("float a = {1}, float d = {0}", "Range (a, a, d)"),
     "an axis": ("float[2] a = {1, 2}, int64 i = {3}", "CumSum (a, i)"),
@@ -762,6 +768,8 @@ def test_constants_that_cannot_be_computed(name: str) -> None:
         ("float[2] a = {1, 2}, int64[1] i = {2}", "Gather (x, i)"),
         ("float[2] a = {1, 2}", 'Concat <axis = 0> (x, "", a)'),
         ("int64[1, 2] i = {2, 3}", "ConstantOfShape (i)"),
+        ("int64[2] i = {0, 9223372036854775807}", "ConstantOfShape (i)"),
+        ("float[4] a = {1, 2, 3, 4}, int64[1] i = {-1}", "Expand (a, i)"),
         ("float[1, 1] a = {1}, int64[0] i = {}", "Reshape (a, i)"),
     ],
 )
@@ -770,6 +778,30 @@ def test_constants_that_can_be_computed(constants: str, call: str) -> None:
     body = f"(float[1] x) => (float y) <{constants}> {{ y = {call} }}"
 
     assert ["loads", "loads"] == [verdict(17, body, release) for release in ("1.26.0", "1.27.0")]
+
+
+def test_range_with_an_overflow() -> None:
+    """The number of elements overflows, so that the result is empty when releases compute it."""
+    constants = "int64 a = {0}, int64 l = {9223372036854775807}, int64 d = {1}"
+
+    assert "loads" == verdict(17, f"(float x) => (int64[] y) <{constants}> {{ y = Range (a, l, d) }}", "1.24.4")
+
+
+@pytest.mark.parametrize(
+    ("size", "call", "expected"),
+    [
+        (2**31, "ConstantOfShape (k)", ["refused", "refused", "loads"]),
+        (2**31, "Expand (x, k)", ["refused", "refused", "loads"]),
+        (2**31, "Reshape (x, k)", ["loads", "refused", "loads"]),
+        (2**31 - 1, "Expand (x, k)", ["loads", "loads", "loads"]),
+        (2**31, "Tile (x, k)", ["loads", "loads", "loads"]),
+    ],
+)
+def test_length_of_a_shape(size: int, call: str, expected: list[str]) -> None:
+    """Releases up to 1.31.1 add a size to the inferred shape for each element of the list."""
+    body = f"(float[1] x, int64[{size}] k) => (float[] y) {{ y = {call} }}"
+
+    assert expected == [verdict(17, body, release) for release in ("1.16.3", "1.17.3", "1.32.0")]
 
 
 def test_constants_in_functions() -> None:
