@@ -57,6 +57,7 @@ DESCRIBED = frozenset(
             "NegativeLogLikelihoodLoss",
             "OneHot",
             "Optional",
+            "Pad",
             "Resize",
             "Sub",
             "SoftmaxCrossEntropyLoss",
@@ -92,6 +93,8 @@ class TraitReader:
         if domain == CONTRIB_DOMAIN and name in CONTRIB_RANKS:
             ranks = {index: self.values.rank(node.inputs[index]) for index in range(len(node.inputs))}
             return NodeTraits(wrong_rank=wrong) if (wrong := find_wrong_rank(name, ranks)) else NO_TRAITS
+        if domain == CONTRIB_DOMAIN and name == "Pad" and self._has_nested_pads(node.inputs[1:2]):
+            return NodeTraits(wrong_rank="constant `pads` must have one axis, or another one of size 1 before it")
         if name not in DESCRIBED or domain != DEFAULT_DOMAIN or not node.inputs:
             return NO_TRAITS
         if name in _SHAPES and self._has_long_shape(node.inputs[_SHAPES[name] :][:1]):
@@ -301,6 +304,14 @@ class TraitReader:
     def _has_no_elements(self, name: str) -> bool:
         value_type = self.values.type_of(name) if self.values.is_fixed(name) else None
         return value_type is not None and any(not dim.dim_value for dim in value_type.tensor_type.shape.dim)
+
+    def _has_nested_pads(self, names: Sequence[str]) -> bool:
+        """Return whether the constant pads of a Pad of `com.microsoft` are neither a list nor a list of one list.
+
+        Source: pads with 0 to 3 axes, also in branches and as defaults of inputs, loaded on 6 releases from 1.16.3 on.
+        """
+        tensor = self.values.constant(names[0]) if names and self.values.is_stored(names[0]) else None
+        return tensor is not None and not (len(tensor.dims) == 1 or (len(tensor.dims) == 2 and tensor.dims[0] == 1))
 
     def _has_long_shape(self, names: Sequence[str]) -> bool:
         value_type = self.values.type_of(names[0]) if names else None

@@ -530,6 +530,26 @@ def test_zero_points_without_a_name(call: str, expected: tuple[str, str]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("inputs", "pads", "options", "expected"),
+    [
+        ("", "<int64[2] p = {0, 0}>", "", "loads"),
+        ("", "<int64[1, 2] p = {0, 0}>", "", "loads"),
+        ("", "<int64[2, 1] p = {0, 0}>", "", "refused"),
+        ("", "<int64 p = {0}>", "", "refused"),
+        (", int64 p", "<int64 p = {0}>", "", "loads"),
+        ("", "<int64[2] p = {0, 0}>", '<mode = "wrap">', "loads"),
+        ("", "<int64[2] p = {0, 0}>", '<mode = "">', "refused"),
+    ],
+)
+def test_pads_of_com_microsoft(inputs: str, pads: str, options: str, expected: str) -> None:
+    """Inference of shapes reads only constant pads."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    model = f"{head} g (float[N] x{inputs}) => (float[] y) {pads} {{ y = com.microsoft.Pad {options} (x, p) }}"
+
+    assert [expected] * 2 == [prediction(model, release).verdict for release in ("1.16.3", "1.32.0")]
+
+
+@pytest.mark.parametrize(
     ("node", "expected"),
     [
         ("Neg <__g = g () => (float q) { q = Constant <value = float {1}> () }> (x)", "unknown"),
