@@ -28,10 +28,12 @@ _LAST_WITHOUT_TENSORS = {
     "float8e8m0": "1.23.2",
     "int2": "1.23.2",
     "uint2": "1.23.2",
+    "float6e2m3": "1.31.1",
+    "float6e3m2": "1.31.1",
 }
 """Element type -> last release that refuses models with an initializer or constant of it.
 
-Source: models with an unused initializer or constant of 11 types, also in a branch, loaded on 13 releases from 1.16.3
+Source: models with an unused initializer or constant of 13 types, also in a branch, loaded on 13 releases from 1.16.3
 to 1.32.0.
 """
 _TENSORS_ONLY = ("float4e2m1",)

@@ -41,6 +41,9 @@ VALID = {
         "g (float[N] x) => (float[N] y) { y = ai.onnx.Relu (x) }",
         '<ir_version: 8, opset_import: ["": 18, "ai.onnx": 18]>',
     ),
+    "moments of the default axes": parse(
+        "g (float[N, 3, 4, 4] x) => (float[N, 3, 4, 4] y) { y = MeanVarianceNormalization (x) }"
+    ),
     "com.microsoft": parse("g (float[N] x) => (float[N] y) { y = com.microsoft.Gelu (x) }"),
     "loop around an operator of com.microsoft": parse(
         "g (float[N] x, int64 n, bool c) => (float[N] y) { z = com.microsoft.Gelu (x) w = Loop (n, c, x) <body = b "
@@ -130,6 +133,10 @@ ACCEPTED = {
     "two weights of one name": (
         parse(f"g (float[N] x) => (float[N] y) {BIAS} {{ y = Add (x, w) }}"),
         "two initializers are named `w`",
+    ),
+    "GroupNormalization before opset 21": (
+        parse("g (float[1, 4] x, float[2] s) => (float[1, 4] y) { y = GroupNormalization <num_groups = 2> (x, s, s) }"),
+        "Op registered for GroupNormalization is deprecated",
     ),
     "unused weight without a name": (parse(f"g (float[N] x) => (float[N] y) {BIAS} {{ y = Relu (x) }}"), "Tensor init"),
     "unused weight of a wrong size": (

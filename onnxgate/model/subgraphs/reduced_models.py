@@ -62,6 +62,19 @@ _LAST_IR_WITH_WEIGHTS_AS_INPUTS = 3
 _LAYER_NORMALIZATION_SINCE = 17
 """First opset with LayerNormalization in ONNX. For older opsets, ONNX Runtime provides its own operator."""
 
+_DEPRECATED_GROUPS = range(18, 21)
+"""Opsets in which onnx rejects GroupNormalization as deprecated, since its version 21 replaces it.
+
+Source: 20 such nodes, also in branches and functions; ONNX Runtime 1.16.3, 1.18.1, 1.20.1, 1.24.4, 1.31.1 and 1.32.0
+load them if they support the opset.
+"""
+_MOMENTS = (DEFAULT_DOMAIN, "MeanVarianceNormalization")
+_MOMENT_AXES = (0, 2, 3)
+"""Default axes of MeanVarianceNormalization, without which onnx 1.23 cannot infer its function body since opset 13.
+
+Source: 18 such nodes. The releases above load them, except those in local functions since 1.17.
+"""
+
 
 def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     """Copy a model for `onnx.checker`. Large and external weights become inputs or, in subgraphs, lose their data.
@@ -84,6 +97,9 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     for holder in (*(node.proto for node in view.nodes()), *imports):
         holder.domain = model_domain(holder.domain)
     _rename_experimental(view)
+    for moments in (node for graph in view.graphs for node in graph.nodes if node.operator[:2] == _MOMENTS):
+        if all(attribute.name != "axes" for attribute in moments.attributes):
+            moments.proto.attribute.add(name="axes", type=7, ints=_MOMENT_AXES)
     if any(node.operator[0] == _CONTRIB_DOMAIN for node in view.nodes()):
         _import_domain(copy, _CONTRIB_DOMAIN)  # ONNX Runtime does not require this import. Source: measured on 1.3–1.31
     return copy
@@ -101,6 +117,7 @@ def needs_copy_for_checker(model: ModelView) -> bool:
         or any(DEFAULT_DOMAIN in domains for domains in imports)
         or (calls_contrib and any(_CONTRIB_DOMAIN not in domains for domains in imports))
         or not renamed.isdisjoint(operators)
+        or _MOMENTS in operators
     )
 
 
@@ -187,7 +204,15 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
     constants = [node for node in graph.node if node.op_type == "Constant" and len(node.output) == 1]
     for node in [it for it in constants if it.output[0] not in used and _is_ignored_if_unused(it)]:
         graph.node.remove(node)
+    _rename_deprecated(copy)
     return None if copy == model else copy
+
+
+def _rename_deprecated(model: ModelProto) -> None:
+    """Move nodes that onnx rejects as deprecated to another domain."""
+    imports = (it.version for it in model.opset_import if canonical_domain(it.domain) == DEFAULT_DOMAIN)
+    if max(imports, default=0) in _DEPRECATED_GROUPS:
+        _rename_nodes(ModelView(model), frozenset({"GroupNormalization"}))
 
 
 def _is_ignored_if_unused(constant: NodeProto) -> bool:
@@ -329,7 +354,11 @@ def _empty_sparse_tensors(model: ModelView) -> None:
 
 
 def _rename_experimental(model: ModelView) -> None:
-    renamed = {(DEFAULT_DOMAIN, name) for name in _list_renamed_operators(model.proto)}
+    _rename_nodes(model, _list_renamed_operators(model.proto))
+
+
+def _rename_nodes(model: ModelView, names: frozenset[str]) -> None:
+    renamed = {(DEFAULT_DOMAIN, name) for name in names}
     nodes = [node for node in model.nodes() if node.operator[:2] in renamed]
     for node in nodes:
         node.proto.domain = _EXPERIMENTAL_DOMAIN

@@ -1,11 +1,14 @@
 """Nodes with constant inputs that cannot be computed, so that runtimes which compute them at load refuse the model.
 
-Source: 101 nodes of constants that cannot be computed, loaded on 8 releases of ONNX Runtime from 1.16.3 to 1.31.1.
+Source: 101 nodes of constants that cannot be computed, loaded on 8 releases of ONNX Runtime from 1.16.3 to 1.31.1; 160
+lists of operators that require one axis, with 0 to 2 axes and 0 to 4 elements, loaded on 4 releases.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,7 +23,7 @@ Fault = Callable[[NodeView, Sequence["TensorProto"]], str]
 _REDUCTIONS = frozenset(
     f"Reduce{name}" for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 )
-_LISTS = {"ConstantOfShape": 0, "Reshape": 1, "Slice": 1, "Squeeze": 1, **dict.fromkeys(_REDUCTIONS, 1)}
+_LISTS = {"Reshape": 1, "Slice": 1, "Squeeze": 1, **dict.fromkeys(_REDUCTIONS, 1)}
 """Index of the input that must have one axis, by operator."""
 _WITH_AXIS = {"ArgMax": 0, "ArgMin": 0, "Hardmax": 1, "LogSoftmax": 1, "LpNormalization": -1, "Softmax": 1}
 """Operators with an axis that old releases of onnx do not check, and its default before opset 13."""
@@ -97,9 +100,10 @@ def _read_integers(tensor: TensorProto) -> tuple[int, ...]:
 
 
 def _check_reshape(node: NodeView, constants: Sequence[TensorProto]) -> str:
-    tensor, sizes = constants[0], _read_integers(constants[1])
-    if not sizes or min(sizes) < 0:
+    tensor, values = constants[0], read_small_values(constants[1])
+    if values is None or min(values, default=0) < 0:
         return ""
+    sizes = tuple(map(int, values))
     if 0 in sizes and not _attribute(node, "allowzero", 0):
         if 0 in sizes[len(tensor.dims) :]:
             return ""
@@ -131,8 +135,41 @@ def _check_coordinates(node: NodeView, constants: Sequence[TensorProto]) -> str:
 
 
 def _check_range(node: NodeView, constants: Sequence[TensorProto]) -> str:
-    is_scalar = all(not tensor.dims for tensor in constants)
-    return "the step is 0" if is_scalar and read_small_values(constants[2]) in ((0,), (0.0,)) else ""
+    if any(tensor.dims for tensor in constants):
+        return ""
+    bounds = [value for tensor in constants for value in read_small_values(tensor) or ()]
+    if len(bounds) < 3 or not all(map(math.isfinite, bounds)):
+        return ""
+    start, end, step = bounds
+    if not step:
+        return "the step is 0"
+    count = math.ceil((end - start) / step)
+    return _check_size([count]) if count <= _MAX_RANGE else ""
+
+
+def _check_filled(node: NodeView, constants: Sequence[TensorProto]) -> str:
+    return _check_size(_read_integers(constants[0])) if constants[0].dims else "input 1 has no axis"
+
+
+def _check_repeats(node: NodeView, constants: Sequence[TensorProto]) -> str:
+    """Check the result of Expand or Tile."""
+    dims, sizes = [*constants[0].dims], _read_integers(constants[1])
+    if node.operator[1] == "Tile":
+        return _check_size(
+            [size * count for size, count in zip(dims, sizes, strict=True)] if len(sizes) == len(dims) else ()
+        )
+    pairs = list(itertools.zip_longest(reversed(dims), reversed(sizes), fillvalue=1))
+    if any(left == 1 and right < 0 for left, right in pairs):
+        return "a size is negative"
+    return _check_size([right if left == 1 else left for left, right in pairs][::-1])
+
+
+def _check_size(sizes: Sequence[int]) -> str:
+    """Check that a process can address a result of this shape, in which the count before a size of 0 counts, too."""
+    if min(sizes, default=0) < 0:
+        return ""
+    counts = [*itertools.accumulate(sizes, operator.mul, initial=1)]
+    return f"the result has {max(counts)} elements" if max(counts[-1], max(counts) >> 16) >= _MAX_ELEMENTS else ""
 
 
 def _check_cumulation(node: NodeView, constants: Sequence[TensorProto]) -> str:
@@ -171,11 +208,21 @@ def _check_split(node: NodeView, constants: Sequence[TensorProto]) -> str:
     return f"{size} elements cannot be split into {count} parts" if is_too_small and len(constants) == 1 else ""
 
 
+_MAX_ELEMENTS = 2**47
+"""Number of elements for which no process has enough addresses; the product of sizes overflows at 2^63.
+
+Source: 180 nodes of ConstantOfShape, Expand, Range and Tile with negative sizes and results of 2^40 to 2^126 elements,
+loaded on 6 releases of ONNX Runtime from 1.16.3 to 1.32.0.
+"""
+_MAX_RANGE = 2**62
+"""Number of elements above which Range may have no element at all, because of an overflow."""
 _FAULTS: dict[str, Fault] = {
+    "ConstantOfShape": _check_filled,
     "Conv": _check_channels,
     "ConvTranspose": _check_channels,
     "CumSum": _check_cumulation,
     "DepthToSpace": _check_blocks,
+    "Expand": _check_repeats,
     "Gather": _check_indices,
     "GatherElements": _check_indices,
     "GatherND": _check_coordinates,
@@ -185,6 +232,7 @@ _FAULTS: dict[str, Fault] = {
     "ScatterND": _check_coordinates,
     "SpaceToDepth": _check_blocks,
     "Split": _check_split,
+    "Tile": _check_repeats,
 }
 COMPUTED = frozenset({*_FAULTS, *_LISTS, *_WITH_AXIS, "Unsqueeze"})
 """Names of the operators of which `explain_fault` finds faults."""

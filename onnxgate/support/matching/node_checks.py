@@ -60,10 +60,14 @@ def _check_arguments(operation: Operation, schema: Schema, name: str) -> Iterato
             upper = f"{low} or more" if high >= 2**31 - 1 else f"{low} to {high}"
             number = pluralize(len(types), side)
             yield f"`{name}` has {number} but takes {low if low == high else upper}", f"{side}s"
-    for index, value_type in enumerate(operation.inputs):
-        formal = find_parameter(schema.inputs, index)
-        if value_type is None and formal is not None and formal.option == SINGLE:
-            yield f"`{name}` lacks the required input `{formal.name}`", f"input {formal.name}"
+    for side, formals, types in (
+        ("input", schema.inputs, operation.inputs),
+        ("output", schema.outputs, operation.outputs),
+    ):
+        for index, value_type in enumerate(types):
+            formal = find_parameter(formals, index)
+            if value_type is None and formal is not None and formal.option == SINGLE:
+                yield f"`{name}` lacks the required {side} `{formal.name}`", f"{side} {formal.name}"
 
 
 def _check_types(operation: Operation, schema: Schema, name: str) -> Iterator[Violation]:

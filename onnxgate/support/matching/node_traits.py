@@ -14,6 +14,7 @@ from onnxgate.model.reading.tensor_data import read_small_values
 from onnxgate.model.reading.view import NodeView
 from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault
 from onnxgate.support.matching.graph_values import GraphValues
+from onnxgate.support.matching.onnxruntime.attribute_conditions import find_repeated_ngram
 from onnxgate.support.matching.onnxruntime.contrib_restrictions import (
     CONTRIB_DOMAIN,
     CONTRIB_RANKS,
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TypeProto
 
 _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalization"})
+_SHAPES = {"AffineGrid": 1, "ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
+"""Index of the input whose length is the rank of the output, by operator."""
+_MAX_RANK = 2**31 - 1
+"""Maximum number of elements of a list in protobuf, and thus of the sizes in a shape."""
 DESCRIBED = frozenset(
     (
         *(
@@ -35,6 +40,7 @@ DESCRIBED = frozenset(
             *COMPUTED,
             *FUSED,
             *CONTRIB_RANKS,
+            *_SHAPES,
             "BatchNormalization",
             "Clip",
             "Concat",
@@ -49,11 +55,14 @@ DESCRIBED = frozenset(
             "Mod",
             "Mul",
             "NegativeLogLikelihoodLoss",
+            "OneHot",
             "Optional",
+            "Pad",
             "Resize",
             "Sub",
             "SoftmaxCrossEntropyLoss",
             "Squeeze",
+            "TfIdfVectorizer",
             "Upsample",
         ),
     )
@@ -83,8 +92,12 @@ class TraitReader:
         if domain == CONTRIB_DOMAIN and name in CONTRIB_RANKS:
             ranks = {index: self.values.rank(node.inputs[index]) for index in range(len(node.inputs))}
             return NodeTraits(wrong_rank=wrong) if (wrong := find_wrong_rank(name, ranks)) else NO_TRAITS
+        if domain == CONTRIB_DOMAIN and name == "Pad" and self._has_nested_pads(node.inputs[1:2]):
+            return NodeTraits(wrong_rank="constant `pads` must have one axis, or another one of size 1 before it")
         if name not in DESCRIBED or domain != DEFAULT_DOMAIN or not node.inputs:
             return NO_TRAITS
+        if name in _SHAPES and self._has_long_shape(node.inputs[_SHAPES[name] :][:1]):
+            return NodeTraits(has_long_shape=True)
         if name in FUSED and (fusion := self._find_float8_fusion(node)):
             return NodeTraits(float8_fusion=fusion)
         if name == "GridSample":
@@ -126,6 +139,11 @@ class TraitReader:
             return NodeTraits(constant_fault=fault, has_late_fault=late, has_fixed_axis=fixed)
         if name in _NEUTRAL_PLACES and (fusion := self._combine_with_nothing(node)):
             return NodeTraits(fusion=fusion)
+        if name == "OneHot":
+            return self._read_depth(node.inputs[1]) if len(node.inputs) > 1 else NO_TRAITS
+        if name == "TfIdfVectorizer":
+            repeated = find_repeated_ngram(node.attributes)
+            return NodeTraits(repeated_ngram=repeated) if repeated else NO_TRAITS
         if name == "Optional":
             return NodeTraits(fusion="Optional") if self.values.is_folded(node.inputs[0], 0) else NO_TRAITS
         if name in ("Div", "Mod"):
@@ -286,6 +304,25 @@ class TraitReader:
     def _has_no_elements(self, name: str) -> bool:
         value_type = self.values.type_of(name) if self.values.is_fixed(name) else None
         return value_type is not None and any(not dim.dim_value for dim in value_type.tensor_type.shape.dim)
+
+    def _has_nested_pads(self, names: Sequence[str]) -> bool:
+        """Return whether the constant pads of a Pad of `com.microsoft` are neither a list nor a list of one list.
+
+        Source: pads with 0 to 3 axes, also in branches and as defaults of inputs, loaded on 6 releases from 1.16.3 on.
+        """
+        tensor = self.values.constant(names[0]) if names and self.values.is_stored(names[0]) else None
+        return tensor is not None and not (len(tensor.dims) == 1 or (len(tensor.dims) == 2 and tensor.dims[0] == 1))
+
+    def _has_long_shape(self, names: Sequence[str]) -> bool:
+        value_type = self.values.type_of(names[0]) if names else None
+        sizes = [] if value_type is None else [dim.dim_value for dim in value_type.tensor_type.shape.dim]
+        return len(sizes) == 1 and sizes[0] > _MAX_RANK
+
+    def _read_depth(self, name: str) -> NodeTraits:
+        if not self._has_no_elements(name):
+            return NO_TRAITS
+        is_stored = self.values.constant(name) is not None and self.values.is_stored(name)
+        return NodeTraits(empty_depth="constant" if is_stored else "value")
 
     def _read_scales(self, node: NodeView) -> NodeTraits:
         """Return the constant scales of Resize or Upsample for all axes, if callers cannot replace them."""

@@ -76,6 +76,10 @@ class NodeTraits(msgspec.Struct, frozen=True):
     is_eliminated: bool = False  # Identity or Dropout that ONNX Runtime removes before it selects kernels
     constant_fault: str = ""  # why a node with constant inputs cannot be computed
     wrong_scale: Literal["", "channels", "bias"] = ""  # with what the scale of a GroupNormalization does not agree
+    repeated_ngram: str = ""  # n-gram that the pool of a TfIdfVectorizer contains twice
+    # Depth of OneHot without elements: a stored constant, or another value
+    empty_depth: Literal["", "constant", "value"] = ""
+    has_long_shape: bool = False  # the list from which the node gets its shape is too long for a rank
     wrong_rank: str = ""  # which input of an operator of `com.microsoft` has a rank that shape inference rejects
     # Range of computed constants, one of which is not a scalar; where the computation of that one is
     listed_bounds: Literal["", "same graph", "function", "outer graph"] = ""

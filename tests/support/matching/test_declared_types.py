@@ -142,6 +142,8 @@ def test_input_that_is_an_output_of_another_type_after_inference() -> None:
         ("1.23.2", TensorProto.FLOAT4E2M1, "loads"),
         ("1.23.2", TensorProto.FLOAT8E8M0, "refused"),
         ("1.24.4", TensorProto.FLOAT8E8M0, "loads"),
+        ("1.31.1", TensorProto.FLOAT6E2M3, "refused"),
+        ("1.32.0", TensorProto.FLOAT6E3M2, "loads"),
         ("1.16.3", TensorProto.COMPLEX64, "loads"),
     ],
 )

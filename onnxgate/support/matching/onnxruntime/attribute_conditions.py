@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
+from onnxgate.core.text import truncate
+from onnxgate.model.reading.omitted_data import find_omitted_list
 from onnxgate.support.matching.attribute_values import AttributeValues, LongList, integers_of, number_of
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto
 
 
 def is_not_permutation(values: AttributeValues) -> bool:
@@ -97,15 +104,46 @@ def pads_too_few(values: AttributeValues) -> bool:
     return pads_other_axes(values) and len(integers_of(values, "pads")) < 2 * len(integers_of(values, "kernel_shape"))
 
 
+def lacks_pool(values: AttributeValues) -> bool:
+    """Return whether there are no n-grams, or an empty list of texts next to one of numbers."""
+    names = ("pool_strings", "pool_int64s")
+    return values.get("pool_strings") == () or all(values.get(name, ()) == () for name in names)
+
+
 def divides_ngrams_wrongly(values: AttributeValues) -> bool:
     """Return whether `ngram_counts` does not divide the pool into lists of 1-grams, 2-grams and so on."""
-    pools = count_elements(values, "pool_strings", "pool_int64s")
+    pools = count_elements(values, "pool_strings", "pool_int64s")  # the first one counts
     starts = integers_of(values, "ngram_counts")
-    if len(pools) != 1 or not pools[0] or not starts:
+    if not pools or not pools[0] or not starts:
         return False
     ends = (*starts[1:], pools[0])
     sizes = [end - start for start, end in zip(starts, ends, strict=True)]
     return min(starts) < 0 or min(sizes) < 0 or any(size % length for length, size in enumerate(sizes, 1))
+
+
+def find_repeated_ngram(attributes: Iterable[AttributeProto]) -> str:
+    """Return an n-gram that the pool of a TfIdfVectorizer contains twice; "" if there is none or the pool is omitted.
+
+    N-grams of other lengths than the node looks for may repeat, and so may an n-gram in a longer one.
+    Source: 50 pools of strings and numbers, loaded on ONNX Runtime 1.16.3, 1.18.1, 1.20.1, 1.24.4, 1.31.1 and 1.32.0.
+    """
+    known = {attribute.name: attribute for attribute in attributes}
+    counts, shortest, longest = (known.get(name) for name in ("ngram_counts", "min_gram_length", "max_gram_length"))
+    attribute = known.get("pool_strings") or known.get("pool_int64s")
+    if attribute is None or counts is None or shortest is None or longest is None or find_omitted_list(attribute):
+        return ""
+    pool: Sequence[bytes] | Sequence[int] = attribute.strings or attribute.ints
+    for length, (start, end) in enumerate(itertools.pairwise((*counts.ints, len(pool))), 1):
+        if not shortest.i <= length <= longest.i or not 0 <= start <= end:
+            continue
+        found: set[tuple[object, ...]] = set()
+        for place in range(start, end - length + 1, length):
+            ngram = tuple(pool[place : place + length])
+            if ngram in found:
+                words = (f'"{it.decode(errors="replace")}"' if isinstance(it, bytes) else str(it) for it in ngram)
+                return truncate(" ".join(words))
+            found.add(ngram)
+    return ""
 
 
 def weighs_other_ngrams(values: AttributeValues) -> bool:

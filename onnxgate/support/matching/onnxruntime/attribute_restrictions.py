@@ -345,6 +345,13 @@ ATTRIBUTE_RESTRICTIONS = (
         first="1.18.0",
         since=19,
     ),
+    ReleaseRestriction(
+        ("SequenceEmpty",),
+        lambda values: not -_INT32_END <= number_of(values, "dtype", 1) < _INT32_END,
+        "`dtype` must be a 32-bit number",
+        last="1.26.0",
+        attribute="dtype",
+    ),
     require(("Cast",), "round_mode", ("up", "down", "nearest"), first="1.27.0", since=24),
     ReleaseRestriction(
         ("DFT",),
@@ -447,8 +454,8 @@ ATTRIBUTE_RESTRICTIONS = (
     ),
     ReleaseRestriction(
         ("TfIdfVectorizer",),
-        lambda values: not {"pool_int64s", "pool_strings"} & {name for name in values if values[name] != ()},
-        "`pool_int64s` or `pool_strings` is required",
+        conditions.lacks_pool,
+        "`pool_strings` or `pool_int64s` is required, and `pool_strings` must not be empty",
         attribute="pool_int64s",
     ),
     require(

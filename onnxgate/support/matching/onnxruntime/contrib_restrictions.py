@@ -126,6 +126,7 @@ CONTRIB_RESTRICTIONS = (
         "`min_ngram_size` must be positive and not exceed `max_ngram_size`",
     ),
     require(("CDist",), "metric", ("sqeuclidean", "euclidean"), domain=CONTRIB_DOMAIN),
+    require(("Pad",), "mode", ("constant", "reflect", "edge", "wrap"), domain=CONTRIB_DOMAIN),
     require(("CropAndResize",), "mode", ("bilinear", "nearest"), domain=CONTRIB_DOMAIN),
     require(("GridSample",), "mode", ("bilinear", "nearest", "bicubic"), domain=CONTRIB_DOMAIN),
     require(("GridSample",), "padding_mode", ("zeros", "border", "reflection"), domain=CONTRIB_DOMAIN),

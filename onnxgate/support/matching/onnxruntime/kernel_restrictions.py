@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -111,11 +111,26 @@ _FIRST_WITH_CONSTANT_BRANCHES = "1.17.0"
 Source: conditions with 0, 1 and 2 elements in three opsets, stored and replaceable, loaded on 10 releases.
 """
 _ABORT = "SIGABRT"
-_LAST_WITHOUT_MASK = "1.27.0"
-"""Last release that crashes if an EmbedLayerNormalization has one output; newer ones report an error.
+_FIRST_WITH_LONG_SHAPES, _LAST_WITH_LONG_SHAPES = "1.17.0", "1.31.1"
+"""First release that refuses a Reshape, and last one that refuses any operator, because of a list of 2^31 sizes.
 
-Source: 3 such nodes, loaded on 11 releases from 1.16.3 to 1.32.0.
+Source: 10 operators with lists of 2^31, 2^40 and 2^63 - 1 sizes, loaded on 4 releases; 3 of them on 7 from 1.16.3 on.
 """
+_LAST_WITH_DEPTH, _FIRST_READING_DEPTH = "1.31.1", "1.21.0"
+"""Last release that refuses a OneHot whose depth has no elements, and first one that crashes if it is constant.
+
+Source: 33 such nodes in 4 opsets, in branches and functions, loaded on 14 releases from 1.16.3 to 1.32.0.
+"""
+_LAST_WITH_ABORT = {"EmbedLayerNormalization": "1.27.0", "QLinearLeakyRelu": "", "QLinearSigmoid": ""}
+"""Last release that crashes instead of reporting wrong arguments of an operator; "" if all do.
+
+Source: EmbedLayerNormalization with one output, 3 nodes, loaded on 11 releases from 1.16.3 to 1.32.0; the others
+without the last input, 4 nodes, loaded on 10.
+"""
+_SEGMENTS = (1, 4, 10, 15)
+"""Indexes of the inputs for segments of QEmbedLayerNormalization."""
+_FIRST_WITH_SEGMENTS = "1.30.0"
+"""First release that requires all or none of them. Source: all 16 combinations, loaded on 9 releases from 1.24.4 on."""
 _FIRST_WITH_LISTED_BOUNDS = {"same graph": "", "function": "1.17.0", "outer graph": "1.27.0"}
 """First release that rejects bounds of Range with an axis, by where they are computed.
 
@@ -146,8 +161,9 @@ _BY_ATTRIBUTES = (
 )
 _BY_INPUTS = (
     *(*_SCALED, "BatchNormalization", "DecoderMaskedMultiHeadAttention", "EmbedLayerNormalization"),
-    *("GroupQueryAttention", "LayerNormalization", "MultiHeadAttention", "MurmurHash3", "QLinearAdd", "QLinearMul"),
-    *("Scan", "Split"),
+    *("GatedDeltaNet", "GroupQueryAttention", "If", "LayerNormalization", "LinearAttentionGate", "Loop"),
+    *("MultiHeadAttention", "MurmurHash3", "QEmbedLayerNormalization", "QLinearAdd", "QLinearAveragePool"),
+    *("QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "Scan", "Split"),
 )
 _RESTRICTED_OPERATORS = frozenset((*(name for it in _BY_ATTRIBUTES for name in it.operators), *_BY_INPUTS))
 """Names of operators that releases with a kernel reject with certain attributes or types, whatever their traits are."""
@@ -191,9 +207,9 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
     if operation.traits.wrong_rank and is_release_within(release, FIRST_WITH_RANKS.get(operation.name, ""), ""):
         return SupportGap("attribute-unsupported", f"`{name}`: {operation.traits.wrong_rank}", about="rank")
     if problem := _check_arguments(operation, since, values, release):
-        crashes = operation.name == "EmbedLayerNormalization" and is_release_within(release, "", _LAST_WITHOUT_MASK)
-        signal = _ABORT if crashes else ""
-        detail = f"ends with {signal} when the model is loaded" if crashes else ""
+        last = _LAST_WITH_ABORT.get(operation.name)
+        signal = _ABORT if last is not None and is_release_within(release, "", last) else ""
+        detail = f"ends with {signal} when the model is loaded" if signal else ""
         return SupportGap("attribute-unsupported", f"`{name}`: {problem}", detail, about="arguments", signal=signal)
     if SHORT_PADS.concerns(operation, since, release, values):
         return f"`{operation.label}` reads values beyond the end of `pads`, which must have two for each axis"
@@ -213,22 +229,42 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
 def _check_arguments(operation: Operation, since: int, values: AttributeValues, release: str) -> str:
     """Return why a release rejects attributes next to the inputs and outputs of an operation; "" if it accepts them.
 
-    Source: one-node models with each value of these attributes, loaded on 13 releases from 1.16.3 to 1.32.0.
+    Source: one-node models with each value of these attributes, loaded on 13 releases from 1.16.3 to 1.32.0; 2,600 of
+    470 operators without a name for one input or output, loaded on 1.16.3, 1.24.4, 1.31.1 and 1.32.0, 69 of them on 10.
     """
     inputs, outputs = operation.inputs, operation.outputs
     match operation.label:
+        case "If":
+            return "each output must have a name" if None in outputs else ""
+        case "Loop":
+            return "each output of an iteration must have a name" if None in outputs[max(len(inputs) - 2, 0) :] else ""
         case "Split":
             has_both = values.get("num_outputs", -1) not in (-1, None) and inputs[1:2] not in ((), (None,))
             return "`num_outputs` is not supported with the input `split`" if has_both else ""
         case "Scan":
             directions = values.get("scan_output_directions")
             count = len(outputs) + number_of(values, "num_scan_inputs", -len(outputs)) - len(inputs)
+            if None in outputs:
+                return "each output must have a name"
             is_wrong = since > 8 and isinstance(directions, tuple) and 0 <= count != len(directions)
             return "`scan_output_directions` must have a value for each scanned output" if is_wrong else ""
         case "Resize":
             return "`scales` or `sizes` is required" if len(inputs) == 1 else ""
         case "com.microsoft.QLinearAdd" | "com.microsoft.QLinearMul":
-            return "the zero points of both operands are required" if None in (*inputs[2:3], *inputs[5:6]) else ""
+            is_wrong = None in (*inputs[2:3], *inputs[5:6], *inputs[7:8])
+            return "the zero points of both operands are required, and a third one needs a name" if is_wrong else ""
+        case "com.microsoft.QLinearAveragePool":
+            is_wrong = None in (*inputs[2:3], *inputs[4:5])
+            return "the zero point of the input is required, and a second one needs a name" if is_wrong else ""
+        case "com.microsoft.QEmbedLayerNormalization" if is_release_within(release, _FIRST_WITH_SEGMENTS, ""):
+            return "the inputs for segments must all be present or absent" if _omits_some(inputs, _SEGMENTS) else ""
+        case "com.microsoft.GatedDeltaNet":
+            return "key and value must both be present or absent" if _omits_some(inputs, (1, 2)) else ""
+        case "com.microsoft.LinearAttentionGate":
+            lacks_input = inputs[3:4] in ((), (None,)) and len(outputs) > 1
+            return "the second output requires the input `b`" if lacks_input else ""
+        case "com.microsoft.QLinearLeakyRelu" | "com.microsoft.QLinearSigmoid":
+            return "the zero point of the result is required" if len(inputs) == 4 else ""
         case "BatchNormalization":
             is_wrong = values.get("spatial", 1) not in (1, None) and any(outputs[1:])
             return "`spatial` = 0 is not supported with several outputs" if is_wrong else ""
@@ -247,6 +283,11 @@ def _check_arguments(operation: Operation, since: int, values: AttributeValues, 
                 "the type of output 4 is unknown, and does not follow from other types" if outputs[3:] == ("",) else ""
             )
     return ""
+
+
+def _omits_some(inputs: Sequence[str | None], indexes: Sequence[int]) -> bool:
+    """Return whether some of these inputs are absent, but not all."""
+    return len({index < len(inputs) and inputs[index] is not None for index in indexes}) > 1
 
 
 def _reads(operation: Operation, attribute: str) -> bool:
@@ -293,6 +334,18 @@ def _find_shape_restriction(
     if operation.traits.has_list_condition and is_release_within(release, _FIRST_WITH_CONSTANT_BRANCHES, ""):
         problem = f"`{name}` requires a condition with one element, but the constant has another number"
         return SupportGap("attribute-unsupported", problem, about="condition")
+    if operation.traits.repeated_ngram:
+        problem = f"`{name}`: the pool contains the n-gram `{operation.traits.repeated_ngram}` twice"
+        return SupportGap("attribute-unsupported", problem, about="pool")
+    first = _FIRST_WITH_LONG_SHAPES if operation.name == "Reshape" else ""
+    if operation.traits.has_long_shape and is_release_within(release, first, _LAST_WITH_LONG_SHAPES):
+        problem = f"`{name}`: inference of the shape needs too much memory, because its list has 2^31 elements or more"
+        return SupportGap("attribute-unsupported", problem, about="length of the shape")
+    if operation.traits.empty_depth and is_release_within(release, "", _LAST_WITH_DEPTH):
+        crashes = operation.traits.empty_depth == "constant" and is_release_within(release, _FIRST_READING_DEPTH, "")
+        detail = f"ends with {_ABORT} when the model is loaded" if crashes else ""
+        problem = f"`{name}` requires a depth with one element, but it has none"
+        return SupportGap("attribute-unsupported", problem, detail, about="depth", signal=_ABORT if crashes else "")
     if operation.name in _OF_AXIS and rank == 0 and since >= _OF_AXIS_SINCE:
         return SupportGap("attribute-unsupported", f"`{name}` does not accept a scalar", about="rank")
     if operation.traits.constant_fault and _computes(operation, release):

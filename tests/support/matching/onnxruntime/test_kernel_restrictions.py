@@ -212,6 +212,14 @@ def test_old_releases_sample_images_only(grid: str, expected: str) -> None:
     assert [expected, "loads"] == [verdict(16, body, release) for release in ("1.16.3", "1.17.0")]
 
 
+@pytest.mark.parametrize(("number", "expected"), [(1, "loads"), (2**32 + 1, "refused")])
+def test_type_of_an_empty_sequence(number: int, expected: str) -> None:
+    """Older releases compare the type without reducing it to 32 bits."""
+    body = f"() => (int64 y) {{ s = SequenceEmpty <dtype = {number}> () y = SequenceLength (s) }}"
+
+    assert [expected, "loads"] == [verdict(17, body, release) for release in ("1.26.0", "1.27.0")]
+
+
 def test_the_first_attribute_is_the_value_of_a_constant() -> None:
     """ONNX Runtime reads the first attribute of Constant by its type and ignores names and other attributes."""
     usable = "(float[1] x) => (float[1] y) { c = Constant <value_ints = 1.0, unknown = 1> () y = Add (x, c) }"
@@ -471,6 +479,128 @@ def test_constant_conditions(condition: str, expected: str) -> None:
     assert "loads" == verdict(13, f"(float x, bool{shape} c) {body}", "1.32.0")
 
 
+BRANCHES = (
+    "<then_branch = t () => (float a, float b) { a = Neg (x) b = Abs (x) }, "
+    "else_branch = e () => (float d, float f) { d = Neg (x) f = Abs (x) }>"
+)
+ITERATION = (
+    "<body = b (int64 i, bool k, float[2] v) => (bool l, float[2] w, float[2] s) "
+    "{ l = Identity (k) w = Identity (v) s = Neg (v) }>"
+)
+STEP = "<num_scan_inputs = 1, body = b (float[2] v, float e) => (float[2] w, float s) { w = Identity (v) s = Neg (e) }>"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ('"" = com.microsoft.Gelu (x) y = Neg (x)', "refused"),
+        ('y, "" = Split (x)', "loads"),
+        (f'"", y = If {BRANCHES} (c)', "refused"),
+        (f'"", y = Loop {ITERATION} ("", c, x)', "loads"),
+        (f'y, "" = Loop {ITERATION} ("", c, x)', "refused"),
+        (f'"", y = Scan {STEP} (x, x)', "refused"),
+    ],
+)
+def test_outputs_without_a_name(nodes: str, expected: str) -> None:
+    """Only some outputs may be absent; onnx does not check this for operators that it does not know."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    model = f"{head} g (float[2] x, bool c) => (float[] y) {{ {nodes} }}"
+
+    assert [expected] * 2 == [prediction(model, release).verdict for release in ("1.16.3", "1.32.0")]
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ('QLinearAdd (a, s, z, a, s, z, s, "")', ("refused", "")),
+        ("QLinearAdd (a, s, z, a, s, z, s)", ("loads", "")),
+        ('QLinearAveragePool <kernel_shape = [1]> (a, s, "", s, z)', ("refused", "")),
+        ("QLinearAveragePool <kernel_shape = [1]> (a, s, z, s)", ("loads", "")),
+        ("QLinearSigmoid (a, s, z, s)", ("refused", "SIGABRT")),
+        ('QLinearSigmoid (a, s, z, s, "")', ("loads", "")),
+    ],
+)
+def test_zero_points_without_a_name(call: str, expected: tuple[str, str]) -> None:
+    """Inference of types reads absent zero points."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    body = f"(uint8[1, 1, 2] a, float s, uint8 z) => (uint8[] y) {{ y = com.microsoft.{call} }}"
+    found = prediction(f"{head} g {body}", "1.32.0")
+
+    assert expected == (found.verdict, "".join(it.miss.signal for it in found.found if it.miss))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "pads", "options", "expected"),
+    [
+        ("", "<int64[2] p = {0, 0}>", "", "loads"),
+        ("", "<int64[1, 2] p = {0, 0}>", "", "loads"),
+        ("", "<int64[2, 1] p = {0, 0}>", "", "refused"),
+        ("", "<int64 p = {0}>", "", "refused"),
+        (", int64 p", "<int64 p = {0}>", "", "loads"),
+        ("", "<int64[2] p = {0, 0}>", '<mode = "wrap">', "loads"),
+        ("", "<int64[2] p = {0, 0}>", '<mode = "">', "refused"),
+    ],
+)
+def test_pads_of_com_microsoft(inputs: str, pads: str, options: str, expected: str) -> None:
+    """Inference of shapes reads only constant pads."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    model = f"{head} g (float[N] x{inputs}) => (float[] y) {pads} {{ y = com.microsoft.Pad {options} (x, p) }}"
+
+    assert [expected] * 2 == [prediction(model, release).verdict for release in ("1.16.3", "1.32.0")]
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("Neg <__g = g () => (float q) { q = Constant <value = float {1}> () }> (x)", "unknown"),
+        ("HardSwish <__g = g () => (float q) { q = Constant <value = float {1}> () }> (x)", "loads"),
+        ("Neg <__g = 1> (x)", "loads"),
+    ],
+)
+def test_subgraph_of_an_operator_without_one(node: str, expected: str) -> None:
+    """Releases before 1.31 may crash, and newer ones refuse the node unless they remove or replace it."""
+    assert [expected] * 2 == [
+        verdict(17, f"(float x) => (float y) {{ y = {node} }}", it) for it in ("1.16.3", "1.32.0")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("segments", "expected"),
+    [(("i", "w", "s", "z"), "loads"), (('""', '""', '""', '""'), "loads"), (("i", "w", "s", '""'), "refused")],
+)
+def test_segments_of_a_quantized_embedding(segments: tuple[str, str, str, str], expected: str) -> None:
+    """Since 1.30.0, all inputs for segments must be present or absent."""
+    ids, embedding, scale, zero = segments
+    call = f'(i, {ids}, w, w, {embedding}, g, g, "", s, s, {scale}, s, s, z, z, {zero}, z, z)'
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    inputs = "int32[1, 8] i, uint8[10, 4] w, uint8[4] g, float s, uint8 z"
+    model = f"{head} g ({inputs}) => (float[] y, int32[] m) {{ y, m = com.microsoft.QEmbedLayerNormalization {call} }}"
+
+    assert ["loads", expected] == [prediction(model, release).verdict for release in ("1.29.0", "1.30.0")]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "constants", "nodes", "expected"),
+    [
+        ("", "<int64[0] d = {}>", "", [("refused", ""), ("refused", "SIGABRT"), ("refused", "SIGABRT")]),
+        ("", "<int64[0] k = {}>", "d = Identity (k)", [("refused", "")] * 3),
+        (", int64[0] d", "", "", [("refused", "")] * 3),
+        (", int64[0] d", "<int64[0] d = {}>", "", [("refused", "")] * 3),
+        (", int64[M] d", "", "", [("loads", "")] * 3),
+        ("", "<int64[1] d = {3}>", "", [("loads", "")] * 3),
+        ("", "<int64 d = {3}>", "", [("loads", "")] * 3),
+    ],
+)
+def test_depth_without_elements(inputs: str, constants: str, nodes: str, expected: list[tuple[str, str]]) -> None:
+    """Releases from 1.21 on crash if the depth of a OneHot is constant and has no elements."""
+    body = f"(int64[N] i, float[2] v{inputs}) => (float[] y) {constants} {{ {nodes} y = OneHot (i, d, v) }}"
+    model = f'<ir_version: 8, opset_import: ["" : 17]> g {body}'
+    found = [prediction(model, release) for release in ("1.20.1", "1.21.0", "1.31.1")]
+
+    assert expected == [(it.verdict, "".join(each.miss.signal for each in it.found if each.miss)) for it in found]
+    assert "loads" == prediction(model, "1.32.0").verdict
+
+
 @pytest.mark.parametrize(
     ("opset", "node", "expected"),
     [
@@ -616,6 +746,13 @@ FAULTY_CONSTANTS = {
     "axes of a sum": ("float[2] a = {1, 2}, int64 i = {0}", "ReduceSum (a, i)"),
     "starts": ("float[2] a = {1, 2}, int64 i = {0}", "Slice (a, i, i)"),
     "a shape": ("float[1] a = {1}, int64 i = {1}", "Reshape (a, i)"),
+    "a scalar": ("float[2] a = {1, 2}, int64[0] i = {}", "Reshape (a, i)"),
+    "too many elements": ("int64[2] i = {4611686018427387904, 4}", "ConstantOfShape (i)"),
+    "too many elements before none": ("int64[3] i = {1099511627776, 1099511627776, 0}", "ConstantOfShape (i)"),
+    "too many copies": ("float[1] a = {1}, int64[1] i = {9223372036854775807}", "Expand (a, i)"),
+    "too many repeats": ("float[2] a = {1, 2}, int64[1] i = {140737488355328}", "Tile (a, i)"),
+    "too many steps": ("float a = {0}, float l = {140737488355328}, float d = {1}", "Range (a, l, d)"),
+    "a negative size": ("float[1] a = {1}, int64[1] i = {-1}", "Expand (a, i)"),
     "a size": ("int64 i = {1}", "ConstantOfShape (i)"),
     "a step": ("float a = {1}, float d = {0}", "Range (a, a, d)"),
     "an axis": ("float[2] a = {1, 2}, int64 i = {3}", "CumSum (a, i)"),
@@ -650,6 +787,10 @@ def test_constants_that_cannot_be_computed(name: str) -> None:
         ("float[1, 4, 1, 1] a = {1, 2, 3, 4}", "DepthToSpace <blocksize = 2> (a)"),
         ("float[2] a = {1, 2}, int64[1] i = {2}", "Gather (x, i)"),
         ("float[2] a = {1, 2}", 'Concat <axis = 0> (x, "", a)'),
+        ("int64[1, 2] i = {2, 3}", "ConstantOfShape (i)"),
+        ("int64[2] i = {0, 9223372036854775807}", "ConstantOfShape (i)"),
+        ("float[4] a = {1, 2, 3, 4}, int64[1] i = {-1}", "Expand (a, i)"),
+        ("float[1, 1] a = {1}, int64[0] i = {}", "Reshape (a, i)"),
     ],
 )
 def test_constants_that_can_be_computed(constants: str, call: str) -> None:
@@ -657,6 +798,30 @@ def test_constants_that_can_be_computed(constants: str, call: str) -> None:
     body = f"(float[1] x) => (float y) <{constants}> {{ y = {call} }}"
 
     assert ["loads", "loads"] == [verdict(17, body, release) for release in ("1.26.0", "1.27.0")]
+
+
+def test_range_with_an_overflow() -> None:
+    """The number of elements overflows, so that the result is empty when releases compute it."""
+    constants = "int64 a = {0}, int64 l = {9223372036854775807}, int64 d = {1}"
+
+    assert "loads" == verdict(17, f"(float x) => (int64[] y) <{constants}> {{ y = Range (a, l, d) }}", "1.24.4")
+
+
+@pytest.mark.parametrize(
+    ("size", "call", "expected"),
+    [
+        (2**31, "ConstantOfShape (k)", ["refused", "refused", "loads"]),
+        (2**31, "Expand (x, k)", ["refused", "refused", "loads"]),
+        (2**31, "Reshape (x, k)", ["loads", "refused", "loads"]),
+        (2**31 - 1, "Expand (x, k)", ["loads", "loads", "loads"]),
+        (2**31, "Tile (x, k)", ["loads", "loads", "loads"]),
+    ],
+)
+def test_length_of_a_shape(size: int, call: str, expected: list[str]) -> None:
+    """Releases up to 1.31.1 add a size to the inferred shape for each element of the list."""
+    body = f"(float[1] x, int64[{size}] k) => (float[] y) {{ y = {call} }}"
+
+    assert expected == [verdict(17, body, release) for release in ("1.16.3", "1.17.3", "1.32.0")]
 
 
 def test_constants_in_functions() -> None:
@@ -773,6 +938,8 @@ def test_shape_in_an_attribute() -> None:
         ("-1, 4", "1, 2, 3, 4, 5, 6", "1.0, 1.0, 1.0, 1.0, 1.0", "refused"),
         ("1, 4", "1, 2, 3, 4, 5, 6", "1.0, 1.0, 1.0, 1.0, 1.0", "loads"),
         ("0, 4", "1, 2, 3, 4, 5, 6", "1.0", "refused"),
+        ("0, 4", '1, 2, 3, 4, 5, 6], pool_strings = ["a", "b", "c", "d", "e"', "1.0, 1.0, 1.0, 1.0, 1.0", "refused"),
+        ("0, 4", '1, 2, 3, 4, 5], pool_strings = ["a", "b", "c", "d", "e", "f"', "1.0, 1.0, 1.0, 1.0, 1.0", "loads"),
     ],
 )
 def test_ngrams_of_a_vectorizer(counts: str, pool: str, weights: str, expected: str) -> None:
@@ -783,6 +950,45 @@ def test_ngrams_of_a_vectorizer(counts: str, pool: str, weights: str, expected: 
     node = f"TfIdfVectorizer <{values}, ngram_counts = [{counts}], pool_int64s = [{pool}], weights = [{weights}]> (x)"
 
     assert expected == verdict(9, f"(int64[N] x) => (float y) {{ y = {node} }}", "1.16.3")
+
+
+@pytest.mark.parametrize(("name", "expected"), [("pool_strings", "refused"), ("pool_int64s", "loads")])
+def test_empty_pool_of_a_vectorizer(name: str, expected: str) -> None:
+    """An empty list of texts hides that of numbers."""
+    values = 'mode = "TF", min_gram_length = 1, max_gram_length = 1, max_skip_count = 0, ngram_indexes = [0, 1]'
+    other = "pool_int64s = [1, 2]" if name == "pool_strings" else 'pool_strings = ["a", "b"]'
+    node = f"TfIdfVectorizer <{values}, ngram_counts = [0], {other}> (x)"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 9]> g (int64[N] x) => (float y) {{ y = {node} }}'
+    )
+    kind = onnx.AttributeProto.STRINGS if name == "pool_strings" else onnx.AttributeProto.INTS
+    model.graph.node[0].attribute.add(name=name, type=kind)
+
+    assert expected == predict_model(model, "1.31.1")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "counts", "pool", "expected"),
+    [
+        ((1, 1), "0", 'pool_strings = ["a", "b", "a"]', '`"a"`'),
+        ((1, 1), "0", 'pool_strings = ["", "b", ""]', '`""`'),
+        ((1, 1), "0", "pool_int64s = [1, 2, 1]", "`1`"),
+        ((1, 1), "0", 'pool_strings = ["a", "b"], pool_int64s = [1, 1]', ""),
+        ((1, 1), "1", 'pool_strings = ["a", "a"]', ""),
+        ((1, 2), "0, 2", 'pool_strings = ["a", "b", "a", "b", "a", "b"]', '`"a" "b"`'),
+        ((1, 2), "0, 2", 'pool_strings = ["a", "b", "a", "b", "b", "b"]', ""),
+        ((2, 2), "0, 2", 'pool_strings = ["a", "a", "a", "b"]', ""),
+        ((1, 1), "0", f"pool_int64s = {[*range(5000), 7]}", "`7`"),
+    ],
+)
+def test_ngrams_that_repeat(lengths: tuple[int, int], counts: str, pool: str, expected: str) -> None:
+    """A pool contains each n-gram of the lengths that the node looks for once."""
+    values = f'mode = "TF", min_gram_length = {lengths[0]}, max_gram_length = {lengths[1]}, max_skip_count = 0'
+    node = f"TfIdfVectorizer <{values}, ngram_counts = [{counts}], ngram_indexes = [0], {pool}> (x)"
+    model = f'<ir_version: 8, opset_import: ["" : 9]> g (int64[N] x) => (float y) {{ y = {node} }}'
+    problems = [found.miss.problem for found in prediction(model, "1.32.0").found if found.miss]
+
+    assert ([f"`TfIdfVectorizer(9)`: the pool contains the n-gram {expected} twice"] if expected else []) == problems
 
 
 @pytest.mark.parametrize("count", [5, 5000])
