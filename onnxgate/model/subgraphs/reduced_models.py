@@ -162,7 +162,7 @@ def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
     weights = {tensor.name: tensor for tensor in graph.initializer}  # the last of a name counts
     for name in unused:
         del weights[name]
-    _replace_elements(graph, "initializer", weights.values())
+    replace_elements(graph, "initializer", weights.values())
     used = {name for node in graph.node for name in list_needed_values(node)} | {value.name for value in graph.output}
     used.update(weights, (value.name for value in graph.input))
     used.update(*(node.output for node in nested if node.op_type != "Constant"))
@@ -199,7 +199,7 @@ def _sort_nodes(graph: GraphProto) -> None:
         }
     )
     with suppress(CycleError):
-        _replace_elements(graph, "node", [graph.node[index] for index in sorter.static_order()])
+        replace_elements(graph, "node", [graph.node[index] for index in sorter.static_order()])
 
 
 def list_unused_weights(graph: GraphProto) -> frozenset[str]:
@@ -230,7 +230,8 @@ def mark_unused(model: ModelView, uses: Sequence[ExternalUse]) -> tuple[External
     )
 
 
-def _replace_elements(graph: GraphProto, field: str, elements: Iterable[NodeProto | TensorProto]) -> None:
+def replace_elements(graph: GraphProto, field: str, elements: Iterable[NodeProto | TensorProto]) -> None:
+    """Replace the nodes or initializers of a graph; the elements may be a part of them."""
     copies = getattr(type(graph)(**{field: elements}), field)
     graph.ClearField(field)
     getattr(graph, field).extend(copies)
@@ -285,7 +286,7 @@ def _weights_to_inputs(graph: GraphProto) -> None:
         elif tensor.name not in input_names:
             declare_input(graph, tensor.name, tensor.data_type, tensor.dims)
     if len(retained) < len(graph.initializer):
-        _replace_elements(graph, "initializer", retained)
+        replace_elements(graph, "initializer", retained)
 
 
 def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[int]) -> None:
