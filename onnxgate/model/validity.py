@@ -75,6 +75,8 @@ _TOPIC_PATTERNS = {
 }
 """Patterns of messages from onnx about faults that runtimes also report, keyed by topic. Source: onnx 1.16–1.23."""
 _CONTEXT = "\n\n==> Context:"
+_REPEATED = "appeared multiple times"
+"""Error message from onnx about two attributes of one name."""
 _UNKNOWN_TYPE = re.compile(
     r"\b(?:instead is|is|was) null\b|\bwas unknown\b|Mismatched type: inferred=(?:0|\d+ declared=0)\b|was not a tensor"
     r"|expected to have (?:\w+ or )?(?:tensor|sequence|optional)|'body' subgraph (?:scan )?outputs should all be "
@@ -140,6 +142,11 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
         inferred = None  # types of changed parts may differ
     if fault is not None and (accepted := remove_accepted_violations(copy)) is not None:
         fault = _run_checker(model, accepted)[0] or msgspec.structs.replace(fault, harmless=True, about="accepted")
+    is_repeated = fault is not None and not fault.harmless and _REPEATED in fault.message
+    if fault is not None and is_repeated and (accepted := remove_accepted_violations(copy, in_1_17=True)) is not None:
+        other = _run_checker(model, accepted)[0]
+        if other is None or other.harmless:
+            fault = msgspec.structs.replace(fault, accepted_by=("onnxruntime 1.16", "onnxruntime 1.17"))
     if fault is None or fault.harmless:
         captured = _find_contradicted_capture(copy) if declares_captures(model) else None
         fault = own or captured or fault or _find_missing_shape(model.proto.graph)

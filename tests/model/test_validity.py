@@ -420,6 +420,36 @@ def test_weights_that_contradict_inputs(tmp_path: Path, body: str, declared: str
     assert fault == (None if message is None else ModelFault(message))
 
 
+@pytest.mark.parametrize(
+    ("model", "is_harmless", "accepted_by"),
+    [
+        (
+            "g (float[2] x) => (float[2] y) { y = Softmax <axis = 0> (x) }",
+            False,
+            ("onnxruntime 1.16", "onnxruntime 1.17"),
+        ),
+        ("g (float[2] x) => (float[2] y) { y = Softmax <axis = 7> (x) }", False, ()),
+        ("g (float[2] x) => (float[2] y) { c = Constant <value_float = 1.0> () y = Add (x, c) }", True, ()),
+        (
+            TWINS_IN_FUNCTION.replace("Relu (x)", "my.f (x)").replace("Relu", "Softmax <axis = 0>").replace("[n]", ""),
+            True,
+            (),
+        ),
+    ],
+)
+def test_repeated_attributes(tmp_path: Path, model: str, is_harmless: bool, accepted_by: tuple[str, ...]) -> None:
+    """The last one counts for releases that accept them, which depends on the operator and its place."""
+    proto = parse(model, FUNCTION_HEAD)
+    nodes = [node for holder in (*proto.functions, proto.graph) for node in holder.node]
+    node = next(node for node in nodes if node.attribute)
+    node.attribute.add().CopyFrom(node.attribute[0])
+    fault = judged(tmp_path, proto)
+
+    assert fault is not None
+    assert "appeared multiple times" in fault.message
+    assert (fault.harmless, fault.accepted_by) == (is_harmless, accepted_by)
+
+
 ELSE = "else_branch = e () => (float[M] b) { b = Abs (x) }"
 HEAD_WITH_FUNCTION = '<ir_version: 8, opset_import: ["" : 18, "here" : 1]>'
 INCOMPATIBLE = "k = Neg (x) y = Add (k, x)"
