@@ -195,21 +195,26 @@ def _list_opaque_functions(model: ModelProto) -> set[OperatorKey]:
     return opaque
 
 
-def infer_folded_shapes(model: ModelProto) -> None:
-    """Infer the shapes of a model strictly, with folded constants and without its declared output shapes.
+def infer_folded_shapes(model: ModelProto, *, is_strict: bool = True) -> ModelProto:
+    """Return a copy of a model with inferred shapes, folded constants and inlined functions.
+
+    The declared shapes of outputs and values between nodes are not used. Strictly means without unknown operators.
 
     Raises:
-        OnnxError: shapes contradict each other.
+        OnnxError: shapes contradict each other, and inference is strict.
         FailedCallError: a call of onnx failed.
     """
-    copy = _inline_functions(_without_declared_shapes(model))
-    remove_unknown_operators(copy)
+    copy = inline_functions(without_declared_shapes(model))
+    if is_strict:
+        remove_unknown_operators(copy)
     _pass_constants(copy.graph, {})
     constants: dict[str, FoldedValue] = {}
+    inferred = copy
     for _ in range(_MAX_ROUNDS):
-        inferred = infer_shapes(copy, check_type=True, strict_mode=True)
+        inferred = infer_shapes(copy, check_type=is_strict, strict_mode=is_strict)
         if not _fold(copy.graph, _list_shapes(inferred.graph, _list_measured(copy.graph)), constants):
-            return
+            break
+    return inferred
 
 
 def _pass_constants(graph: GraphProto, outer: Mapping[str, TensorProto]) -> None:
@@ -234,7 +239,7 @@ def _pass_constants(graph: GraphProto, outer: Mapping[str, TensorProto]) -> None
         _pass_constants(subgraph, known)
 
 
-def _without_declared_shapes(model: ModelProto) -> ModelProto:
+def without_declared_shapes(model: ModelProto) -> ModelProto:
     """Copy a model without the shapes of its outputs and of values between nodes, which runtimes only warn about.
 
     Negative sizes of inputs become unknown, as in ONNX Runtime.
@@ -268,7 +273,7 @@ def _inline_local_functions(model: ModelProto) -> ModelProto:
     return inlined
 
 
-def _inline_functions(model: ModelProto) -> ModelProto:
+def inline_functions(model: ModelProto) -> ModelProto:
     """Replace local functions, and operators that runtimes replace by their function bodies, as far as onnx can."""
     used = sorted({node.op_type for node in model.graph.node if not node.domain} & INLINED_OPERATORS)
     try:

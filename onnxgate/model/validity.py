@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.model import onnx_functions
+from onnxgate.model.captured_values import declares_captures, find_contradicted_capture, list_sizes, may_be_equal
 from onnxgate.model.constant_folding import (
     can_fold,
     folds_nodes,
     has_unknown_operators,
     infer_folded_shapes,
+    inline_functions,
     remove_unknown_operators,
+    without_declared_shapes,
 )
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, element_name, wrap_opset
 from onnxgate.model.inner_scopes import find_inner_faults
@@ -73,6 +76,8 @@ _TOPIC_PATTERNS = {
 }
 """Patterns of messages from onnx about faults that runtimes also report, keyed by topic. Source: onnx 1.16–1.23."""
 _CONTEXT = "\n\n==> Context:"
+_REPEATED = "appeared multiple times"
+"""Error message from onnx about two attributes of one name."""
 _UNKNOWN_TYPE = re.compile(
     r"\b(?:instead is|is|was) null\b|\bwas unknown\b|Mismatched type: inferred=(?:0|\d+ declared=0)\b|was not a tensor"
     r"|expected to have (?:\w+ or )?(?:tensor|sequence|optional)|'body' subgraph (?:scan )?outputs should all be "
@@ -99,7 +104,7 @@ class ModelFault(msgspec.Struct, frozen=True):
     node: str = ""  # affected node, if any
     harmless: bool = False  # all known runtimes load the model anyway
     about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape", "accepted"
-    accepted_by: tuple[str, ...] = ()  # engines whose known releases all load the model anyway
+    accepted_by: tuple[str, ...] = ()  # engines or minor releases ("onnxruntime 1.16") that load the model anyway
 
 
 def is_shape_contradiction(fault: ModelFault | None) -> bool:
@@ -138,8 +143,14 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
         inferred = None  # types of changed parts may differ
     if fault is not None and (accepted := remove_accepted_violations(copy)) is not None:
         fault = _run_checker(model, accepted)[0] or msgspec.structs.replace(fault, harmless=True, about="accepted")
+    is_repeated = fault is not None and not fault.harmless and _REPEATED in fault.message
+    if fault is not None and is_repeated and (accepted := remove_accepted_violations(copy, in_1_17=True)) is not None:
+        other = _run_checker(model, accepted)[0]
+        if other is None or other.harmless:
+            fault = msgspec.structs.replace(fault, accepted_by=("onnxruntime 1.16", "onnxruntime 1.17"))
     if fault is None or fault.harmless:
-        fault = own or fault or _find_missing_shape(model.proto.graph)
+        captured = _find_contradicted_capture(copy) if declares_captures(model) else None
+        fault = own or captured or fault or _find_missing_shape(model.proto.graph)
     return CheckedModel(model, fault, "", inferred)
 
 
@@ -191,7 +202,6 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
             yield ModelFault(f"two nodes are named `{name}`", name, accepted_by=_OTHER_ENGINES)
         yield from _find_repeated_weights(graph.proto, is_main=graph is view.graphs[0])
     yield from _find_contradicted_initializers(model.graph)
-    yield from _find_contradicted_captures(view.graphs[0])
     for function in list_called_functions(view):
         for name in _find_repeated(_list_node_names(function)):
             called = format_function_key(function_key(function.proto))
@@ -316,57 +326,20 @@ def _find_contradicted_initializers(graph: GraphProto) -> Iterator[ModelFault]:
         if tensor_type.elem_type not in (0, element):
             compared = f"but input `{name}` has type tensor({element_name(tensor_type.elem_type)})"
             yield ModelFault(f"initializer `{name}` has type tensor({element_name(element)}), {compared}")
-        sizes = _list_sizes(tensor_type)
-        if tensor_type.HasField("shape") and not _may_be_equal(dims, sizes):
+        sizes = list_sizes(tensor_type)
+        if tensor_type.HasField("shape") and not may_be_equal(dims, sizes):
             compared = f"but input `{name}` has shape {_format_sizes(sizes)}"
             yield ModelFault(f"initializer `{name}` has shape {_format_sizes(dims)}, {compared}")
 
 
-def _find_contradicted_captures(graph: GraphView) -> Iterator[ModelFault]:
-    """Yield a fault for each input or initializer that a subgraph uses, but declares with another shape.
-
-    `onnx.checker` reports only some of them. Values that nodes compute are not compared.
-    Source: 11 such models with If and Loop; ONNX Runtime 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0 refuse them.
-    OpenVINO 2026.4.1 loads them.
-    """
-    inner = list(_iter_subgraphs(graph))
-    declaring = [it for it in inner if it.proto.value_info]
-    if not declaring:
-        return
-    inputs = ((value.name, value.type.tensor_type) for value in graph.proto.input)
-    shapes = {name: _list_sizes(tensor_type) for name, tensor_type in inputs if tensor_type.HasField("shape")}
-    used = {name for it in inner for node in it.nodes for name in node.inputs}
-    shapes |= {name: [*dims] for name, _, dims in _iter_weights(graph.proto, used)}
-    own = {name for it in inner for node in it.nodes for name in node.outputs}
-    own.update(value.name for it in inner for values in (it.proto.input, it.proto.initializer) for value in values)
-    own.update(sparse.values.name for it in inner for sparse in it.proto.sparse_initializer)
-    for subgraph in declaring:
-        used = {name for node in subgraph.nodes for name in node.inputs} - own
-        for value in subgraph.proto.value_info:
-            declared, sizes = value.type.tensor_type, shapes.get(value.name)
-            if sizes is None or value.name not in used or not declared.HasField("shape"):
-                continue
-            if not _may_be_equal(sizes, _list_sizes(declared)):
-                compared = f"{_format_sizes(_list_sizes(declared))} instead of {_format_sizes(sizes)}"
-                message = f"a subgraph declares `{value.name}` with shape {compared}"
-                yield ModelFault(message, accepted_by=_OTHER_ENGINES)
-
-
-def _iter_subgraphs(graph: GraphView) -> Iterator[GraphView]:
-    for subgraph in (subgraph for node in graph.nodes for subgraph in node.graphs):
-        yield subgraph
-        yield from _iter_subgraphs(subgraph)
-
-
-def _list_sizes(tensor_type: TypeProto.Tensor) -> list[int]:
-    """Return the sizes of a tensor type; negative for a dynamic size."""
-    return [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor_type.shape.dim]
-
-
-def _may_be_equal(sizes: Sequence[int], others: Sequence[int]) -> bool:
-    """Return whether two shapes have the same rank, and no axis has different fixed sizes."""
-    pairs = list(zip(sizes, others, strict=False))
-    return len(sizes) == len(others) and all(one < 0 or other < 0 or one == other for one, other in pairs)
+def _find_contradicted_capture(copy: ModelProto) -> ModelFault | None:
+    """Return a fault for a value that a subgraph uses, but declares with another shape."""
+    found = find_contradicted_capture(copy)
+    if found is None:
+        return None
+    compared = f"{_format_sizes(found.declared)} instead of {_format_sizes(found.actual)}"
+    accepted_by = ("openvino", *(("onnxruntime 1.16",) if found.loads_on_first else ()))
+    return ModelFault(f"a subgraph declares `{found.name}` with shape {compared}", accepted_by=accepted_by)
 
 
 def _format_sizes(sizes: Sequence[int]) -> str:
@@ -435,13 +408,15 @@ def _run_checker(view: ModelView, copy: ModelProto) -> tuple[ModelFault | None, 
         weights_to_inputs(dense.graph)
         view = ModelView(dense)
     fault, inferred = None, None
+    is_inferring = False
     try:
         onnx_functions.check_model(content if complete is copy else complete.SerializeToString())
+        is_inferring = True
         inferred = _infer_strictly(dense, content if dense is copy else dense.SerializeToString())
     except _ONNX_ERRORS as error:
         fault = _parse_checker_message(str(error))
-        if fault is not None and fault.harmless and _is_within_function(view, str(error)):
-            fault = msgspec.structs.replace(fault, harmless=False)
+        if fault is not None and is_inferring:
+            fault = _weigh_contradictions(view, dense, fault, str(error))
     if fault is None or fault.harmless:
         try:
             _infer_folded_shapes(view, dense, fault, inferred)
@@ -452,14 +427,39 @@ def _run_checker(view: ModelView, copy: ModelProto) -> tuple[ModelFault | None, 
     return fault, inferred
 
 
-def _is_within_function(view: ModelView, message: str) -> bool:
-    """Return whether a shape contradicts another one in a subgraph of a local function, according to onnx.
+def _weigh_contradictions(view: ModelView, model: ModelProto, fault: ModelFault, message: str) -> ModelFault:
+    """Decide whether releases refuse a model, given the error of shape inference.
 
-    Source: 8 such models; ONNX Runtime 1.17.3, 1.18.1, 1.20.1, 1.24.4 and 1.32.0 refuse them, and 1.16.3 loads 7. If
-    shapes contradict each other next to the call or directly in the function, 1.18.1 and newer releases load the model.
+    They do not use a declared shape that contradicts the inferred one, so that errors that follow from it are harmless,
+    except in subgraphs of local functions. Until 1.16, an error there is harmless, too, if the output has a known type.
+    Source: 52 such models, loaded on 1.16.3, 1.17.3, 1.18.1, 1.20.1, 1.24.4, 1.31.1 and 1.32.0.
     """
+    contradictions = [line for line in message.splitlines() if re.search(_HARMLESS_PATTERN, line)]
+    if contradictions and _is_valid_without_shapes(model):
+        return _parse_checker_message(contradictions[0]) or fault
     names = "|".join(re.escape(function.proto.name) for function in view.functions)
-    return bool(names) and re.search(rf"\(op_type:(?:{names})\).*\(op_type:", message) is not None
+    if not names or re.search(rf"\(op_type:(?:{names})\).*\(op_type:", message) is None:
+        return fault
+    is_accepted = _declares_results(view) and _is_valid_without_shapes(inline_functions(model))
+    return msgspec.structs.replace(fault, harmless=False, accepted_by=("onnxruntime 1.16",) if is_accepted else ())
+
+
+def _declares_results(view: ModelView) -> bool:
+    """Return whether the types of all results of local functions are declared."""
+    functions = {function_key(function.proto) for function in view.functions}
+    typed = {value.name for it in view.graphs for value in (*it.proto.value_info, *it.proto.output)}
+    results = (name for it in view.graphs for node in it.nodes if node.operator in functions for name in node.outputs)
+    return typed.issuperset(filter(None, results))
+
+
+def _is_valid_without_shapes(model: ModelProto) -> bool:
+    """Return whether the shapes of a model do not contradict each other without those that the graph declares."""
+    known = without_declared_shapes(model)
+    try:
+        _infer_strictly(known, known.SerializeToString())
+    except _ONNX_ERRORS:
+        return False
+    return True
 
 
 def _infer_strictly(model: ModelProto, content: bytes) -> ModelProto | None:

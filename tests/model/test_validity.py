@@ -428,44 +428,85 @@ def test_weights_that_contradict_inputs(tmp_path: Path, body: str, declared: str
 
 
 @pytest.mark.parametrize(
-    ("declared", "message"),
+    ("model", "is_harmless", "accepted_by"),
     [
-        ("float[2] x", None),
-        ("float[N] x", None),
-        ("float[3] unused", None),
-        ("float[3] x", "a subgraph declares `x` with shape (3) instead of (2)"),
-        ("float[N, 3] x", "a subgraph declares `x` with shape (?, 3) instead of (2)"),
-        ("float[3] w", "a subgraph declares `w` with shape (3) instead of (2)"),
+        (
+            "g (float[2] x) => (float[2] y) { y = Softmax <axis = 0> (x) }",
+            False,
+            ("onnxruntime 1.16", "onnxruntime 1.17"),
+        ),
+        ("g (float[2] x) => (float[2] y) { y = Softmax <axis = 7> (x) }", False, ()),
+        ("g (float[2] x) => (float[2] y) { c = Constant <value_float = 1.0> () y = Add (x, c) }", True, ()),
+        (
+            TWINS_IN_FUNCTION.replace("Relu (x)", "my.f (x)").replace("Relu", "Softmax <axis = 0>").replace("[n]", ""),
+            True,
+            (),
+        ),
     ],
 )
-def test_values_that_a_subgraph_declares_otherwise(tmp_path: Path, declared: str, message: str | None) -> None:
-    """Releases compare the declared type of a value that a branch captures with that in the main graph."""
-    branches = f"then_branch = t () => (float[A] a) <{declared}> {{ p = Neg (w) a = Neg (x) }}"
-    branches += ", else_branch = e () => (float[B] b) { b = Abs (x) }"
-    body = f"{{ y = If (c) <{branches}> z = Neg (unused) }}"
-    fault = judged(tmp_path, f"g (bool c, float[2] x, float[2] unused) => (float[2] y) <float[2] w = {{1, 2}}> {body}")
+def test_repeated_attributes(tmp_path: Path, model: str, is_harmless: bool, accepted_by: tuple[str, ...]) -> None:
+    """The last one counts for releases that accept them, which depends on the operator and its place."""
+    proto = parse(model, FUNCTION_HEAD)
+    nodes = [node for holder in (*proto.functions, proto.graph) for node in holder.node]
+    node = next(node for node in nodes if node.attribute)
+    node.attribute.add().CopyFrom(node.attribute[0])
+    fault = judged(tmp_path, proto)
 
-    expected = None if message is None else ModelFault(message, accepted_by=("openvino", "tract"))
-    assert fault == expected
+    assert fault is not None
+    assert "appeared multiple times" in fault.message
+    assert (fault.harmless, fault.accepted_by) == (is_harmless, accepted_by)
 
 
-@pytest.mark.parametrize(("declared", "is_harmless"), [("float[3] a", False), ("float[N] a", None)])
+ELSE = "else_branch = e () => (float[M] b) { b = Abs (x) }"
+HEAD_WITH_FUNCTION = '<ir_version: 8, opset_import: ["" : 18, "here" : 1]>'
+INCOMPATIBLE = "k = Neg (x) y = Add (k, x)"
+
+
+@pytest.mark.parametrize(
+    ("call", "declared", "accepted_by"),
+    [
+        ("y = here.either (c, x)", "float[3] a", ("onnxruntime 1.16",)),
+        ("z = here.either (c, x) y = Neg (z)", "float[3] a", ()),
+        ("y = here.either (c, x)", "float[N] a", None),
+    ],
+)
 def test_contradicting_shapes_in_a_subgraph_of_a_local_function(
-    tmp_path: Path, declared: str, is_harmless: bool | None
+    tmp_path: Path, call: str, declared: str, accepted_by: tuple[str, ...] | None
 ) -> None:
     """Releases since 1.17 refuse them there, unlike in a subgraph of the main graph."""
-    branches = (
-        f"then_branch = t () => ({declared}) {{ a = Neg (x) }}, else_branch = e () => (float[M] b) {{ b = Abs (x) }}"
-    )
-    body = f"{{ y = If (c) <{branches}> }}"
-    head = '<ir_version: 8, opset_import: ["" : 18, "here" : 1]>'
+    body = f"{{ y = If (c) <then_branch = t () => ({declared}) {{ a = Neg (x) }}, {ELSE}> }}"
     function = f'<domain: "here", opset_import: ["" : 18]> either (c, x) => (y) {body}'
     signature = "g (bool c, float[2] x) => (float[2] y)"
-    inner = judged(tmp_path, parse(f"{signature} {{ y = here.either (c, x) }} {function}", head))
+    inner = judged(tmp_path, parse(f"{signature} {{ {call} }} {function}", HEAD_WITH_FUNCTION))
     outer = judged(tmp_path, f"{signature} {body}")
 
-    assert (inner and inner.harmless) == is_harmless
+    assert (inner and (inner.harmless, inner.accepted_by)) == (
+        accepted_by if accepted_by is None else (False, accepted_by)
+    )
     assert outer is None or outer.harmless
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        f"g (float[2] x) => (float[2] y) <float[3] k> {{ {INCOMPATIBLE} }}",
+        f"g (float[2] x) => (float[2] y, float[3] k) {{ {INCOMPATIBLE} }}",
+        f"g (bool c, float[2] x) => (float[2] z) {{ z = If (c) <then_branch = t () => (float[N] y) <float[3] k>"
+        f" {{ {INCOMPATIBLE} }}, {ELSE}> }}",
+        "g (float[2] x) => (float[2] y) <float[3] k> { k = Neg (x) y = here.add (k, x) } "
+        '<domain: "here", opset_import: ["" : 18]> add (k, x) => (y) { y = Add (k, x) }',
+    ],
+)
+def test_errors_that_follow_from_a_wrong_declared_shape(tmp_path: Path, model: str) -> None:
+    """Releases replace a declared shape that contradicts the inferred one, so that the next nodes are valid."""
+    fault = judged(tmp_path, parse(model, HEAD_WITH_FUNCTION))
+    wrong = judged(tmp_path, parse(model.replace("k = Neg (x)", "k = Concat <axis = 0> (x, x)"), HEAD_WITH_FUNCTION))
+
+    assert fault is not None
+    assert fault.harmless
+    assert "existing shape differ in dimension 0: (2) vs (3)" in fault.message
+    assert wrong is not None
+    assert (wrong.message, wrong.harmless) == ("Incompatible dimensions", False)
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,9 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     fix = next((fix for text, fix in _FIXES_BY_TEXT.items() if text in fault.message), DEFAULT_FIX)
     fix = _FIXES.get(fault.about, fix) + ((ACCEPTED_FIX,) if fault.about == "accepted" else ())
     named = f"node `{fault.node}`: " if fault.node else ""
-    engines = {name.partition(" ")[0] for name in subject.runtimes}
-    accepted = fault.harmless or (bool(engines) and engines.issubset(fault.accepted_by))
+    prefixes = tuple(f"{accepted}{end}" for accepted in fault.accepted_by for end in (" ", "."))
+    is_accepted = [runtime.startswith(prefixes) for runtime in subject.runtimes]
+    accepted = fault.harmless or (bool(is_accepted) and all(is_accepted))
     yield Hit(
         subject.graph.place or subject.place,
         f"is not valid ONNX: {named}{fault.message}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnxgate.core.advice import Advice, render_advice
-from onnxgate.core.findings import Place
+from onnxgate.core.findings import Level, Place
 from onnxgate.evidence.file import GraphFaults, ModelFile
 from onnxgate.model.validity import ModelFault
 from onnxgate.rules.file.invalid_model import ACCEPTED_FIX, DEFAULT_FIX, invalid_model
@@ -31,3 +31,22 @@ def test_the_fix_fits_the_fault(message: str, expected: str) -> None:
 
     assert render_advice(fixes[0]).startswith(expected)
     assert fixes[1] == (*fixes[0], ACCEPTED_FIX)
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "level"),
+    [
+        (("onnxruntime 1.16.3",), Level.WARNING),
+        (("onnxruntime 1.16.0", "openvino 2026.4.1"), Level.WARNING),
+        (("onnxruntime 1.16.3", "onnxruntime 1.17.3"), None),
+        (("onnxruntime 1.160.0",), None),
+        (("openvino-other 1.16.3",), None),
+        ((), None),
+    ],
+)
+def test_a_fault_that_all_required_runtimes_accept_is_a_warning(runtimes: tuple[str, ...], level: Level | None) -> None:
+    """A fault names the engines that accept it, or the releases."""
+    faults = GraphFaults(invalid=ModelFault("f", accepted_by=("openvino", "onnxruntime 1.16")))
+    (hit,) = invalid_model.judge(ModelFile("m.onnx", Place("m.onnx"), graph=faults, runtimes=runtimes))
+
+    assert hit.level == level

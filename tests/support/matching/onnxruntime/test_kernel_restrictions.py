@@ -602,6 +602,33 @@ def test_depth_without_elements(inputs: str, constants: str, nodes: str, expecte
 
 
 @pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("c = Equal (two, one)", "refused"),
+        ("k = Shape (x) c = Equal (k, one)", "refused"),
+        ("k = Shape (z) c = Equal (k, one)", "loads"),
+        ("k = Gather (two, one) c = Equal (k, one)", "loads"),
+        ("k = Cast <to = 1> (two) c = Greater (k, k)", "refused"),
+        ("k = Cast <to = 10> (two) c = Greater (k, k)", "loads"),
+        ("c = Equal (given, two)", "loads"),
+    ],
+)
+@pytest.mark.parametrize("is_outside", [True, False])
+def test_computed_conditions(node: str, expected: str, is_outside: bool) -> None:
+    """Releases since 1.17 compute a condition from constants, also outside of the branch that uses it."""
+    branches = "<then_branch = t () => (float a) { a = Neg (r) }, else_branch = e () => (float b) { b = Abs (r) }>"
+    inner = f"y = If (c) {branches}" if is_outside else f"{node} y = If (c) {branches}"
+    outer = (
+        f"o = If (d) <then_branch = u () => (float y) {{ {inner} }}, else_branch = v () => (float n) {{ n = Abs (r) }}>"
+    )
+    inputs = "(bool d, float r, float[3, 4] x, float[N, 4] z, int64[2] given)"
+    weights = "<int64[2] two = {1, 2}, int64 one = {1}>"
+    body = f"{inputs} => (float o) {weights} {{ {node if is_outside else ''} {outer} }}"
+
+    assert ["loads", expected] == [verdict(13, body, release) for release in ("1.16.3", "1.17.0")]
+
+
+@pytest.mark.parametrize(
     ("opset", "node", "expected"),
     [
         (8, "Softmax (c)", "refused"),
