@@ -129,3 +129,11 @@ def test_a_subgraph_can_declare_a_dynamic_size() -> None:
     fault = judge(f"g (bool c, float[N] x) => (float[N] y) {body}")
 
     assert fault == ModelFault("a subgraph declares `x` with shape (2) instead of (3)", accepted_by=("openvino",))
+
+
+def test_subgraph_of_a_custom_operator() -> None:
+    """An operator of another domain may have a subgraph, whatever its name."""
+    own = "here.Einsum <inner = t () => (float[A] a) { a = Neg (x) }> (x)"
+    body = f"{{ p = {own} y = {branch('float[2] x')} }}"
+
+    assert judge(f"g (bool c, float[2] x) => (float[M] y) {body}") is None
