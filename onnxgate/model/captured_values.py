@@ -36,6 +36,7 @@ _NOT_INFERRED = frozenset(
 Source: 3,526 captured outputs of 1,800 backend models, declared otherwise. All that load on 1.20.1 have one of these
 operators, or initializers that are also inputs. 1.17.3, 1.24.4, 1.31.1 and 1.32.0 refuse the other 3,459, but 1.16.3
 loads outputs of Reshape, Slice and CenterCropPad of which only the rank is known, and weights that functions capture.
+1.16.3, 1.20.1 and 1.32.0 refuse 2,080 outputs that are declared with another element type.
 """
 
 
