@@ -1,8 +1,8 @@
-"""Find values that a subgraph takes from an outer graph, but declares with another shape.
+"""Find values that a subgraph takes from an outer graph, but declares with another type or shape.
 
-onnx uses the shape that the subgraph declares. ONNX Runtime compares it with that of the outer graph, which it infers,
+onnx uses the type that the subgraph declares. ONNX Runtime compares it with that of the outer graph, which it infers,
 and inlines local functions first, without renaming the values that their subgraphs declare.
-Source: 71 models with If, Loop, Scan and SequenceMap, a third of them in local functions; ONNX Runtime 1.16.3, 1.17.3,
+Source: 87 models with If, Loop, Scan and SequenceMap, a third of them in local functions; ONNX Runtime 1.16.3, 1.17.3,
 1.18.1, 1.20.1, 1.24.4, 1.31.1 and 1.32.0 refuse the same ones, except as noted below. OpenVINO 2026.4.1 loads them.
 """
 
@@ -36,25 +36,33 @@ _NOT_INFERRED = frozenset(
 Source: 3,526 captured outputs of 1,800 backend models, declared otherwise. All that load on 1.20.1 have one of these
 operators, or initializers that are also inputs. 1.17.3, 1.24.4, 1.31.1 and 1.32.0 refuse the other 3,459, but 1.16.3
 loads outputs of Reshape, Slice and CenterCropPad of which only the rank is known, and weights that functions capture.
+1.16.3, 1.20.1 and 1.32.0 refuse 2,080 outputs that are declared with another element type.
 """
 
 
+class TensorKind(msgspec.Struct, frozen=True):
+    """Element type (0: unknown) and sizes (None: unknown rank) of a tensor."""
+
+    element: int
+    sizes: Sizes | None = None
+
+
 class ContradictedCapture(msgspec.Struct, frozen=True):
-    """A value that a subgraph declares with another shape than the outer graph."""
+    """A value that a subgraph declares with another type or shape than the outer graph."""
 
     name: str
-    declared: Sizes
-    actual: Sizes
+    declared: TensorKind
+    actual: TensorKind
     loads_on_first: bool = False  # ONNX Runtime 1.16 may load the model; see `_NOT_INFERRED`
 
 
 def declares_captures(view: ModelView) -> bool:
-    """Return whether a subgraph declares the shape of a value that it does not contain itself."""
+    """Return whether a subgraph declares the type of a value that it does not contain itself."""
     return any(_list_declared(graph.proto) for graph in view.graphs[1:])
 
 
 def find_contradicted_capture(model: ModelProto) -> ContradictedCapture | None:
-    """Return the first value that a subgraph declares with another shape than the outer graph."""
+    """Return the first value that a subgraph declares with another type or shape than the outer graph."""
     try:
         inlined = inline_functions(model)
         inferred = infer_folded_shapes(_remove_unread(inlined), is_strict=False)
@@ -68,7 +76,8 @@ def find_contradicted_capture(model: ModelProto) -> ContradictedCapture | None:
 def _may_load_on_first(model: ModelProto, found: ContradictedCapture) -> bool:
     nodes = (node for holder in (model.graph, *model.functions) for node in holder.node)
     if any(found.name in inner.output for node in nodes for inner in iter_nested_nodes(node)):
-        return max(found.actual, default=0) < 0
+        is_other_rank = found.actual.element == found.declared.element and found.actual.sizes is not None
+        return is_other_rank and max(found.actual.sizes or (), default=0) < 0
     return bool(model.functions) and any(found.name == tensor.name for tensor in model.graph.initializer)
 
 
@@ -89,20 +98,21 @@ def _remove_unread(model: ModelProto) -> ModelProto:
 
 
 def _compare_subgraphs(
-    graph: GraphProto, inferred: GraphProto, outer: ChainMap[str, Sizes | None]
+    graph: GraphProto, inferred: GraphProto, outer: ChainMap[str, TensorKind]
 ) -> Iterator[ContradictedCapture]:
-    """Yield each value that a subgraph declares with another shape than the graph or, in `outer`, an outer graph.
+    """Yield each value that a subgraph declares with another type than the graph or, in `outer`, an outer graph.
 
     `inferred` is the graph with inferred instead of declared shapes. It may lack nodes without subgraphs.
     """
     subgraphs = _list_subgraphs(graph)
     if not subgraphs:
         return
-    known = outer.new_child(_list_shapes(inferred))
+    known = outer.new_child(_read_weights(inferred))
+    known.update(_read_kinds((*inferred.input, *inferred.value_info, *inferred.output)))
     made = {name for node in graph.node for name in node.output}
-    for name, sizes in _read_shapes((*graph.value_info, *graph.output)):
+    for name, kind in _read_kinds((*graph.value_info, *graph.output)):
         if name in made:
-            known[name] = _merge(known.get(name), sizes)
+            known[name] = _merge(known.get(name), kind)
     for subgraph, typed in zip(subgraphs, _list_subgraphs(inferred), strict=True):
         visible = known.new_child()
         used = {name for node in subgraph.node for name in node.input}
@@ -110,41 +120,52 @@ def _compare_subgraphs(
             if name not in used:  # or only by a subgraph
                 continue
             actual = known.get(name)
-            if actual is not None and not may_be_equal(actual, declared):
+            if actual is not None and _contradict(actual, declared):
                 yield ContradictedCapture(name, declared, actual)
             visible[name] = _merge(actual, declared)
         yield from _compare_subgraphs(subgraph, typed, visible)
 
 
-def _list_shapes(graph: GraphProto) -> dict[str, Sizes | None]:
-    shapes: dict[str, Sizes | None] = {tensor.name: [*tensor.dims] for tensor in graph.initializer}
-    shapes |= {sparse.values.name: [*sparse.dims] for sparse in graph.sparse_initializer}
-    return shapes | dict(_read_shapes((*graph.input, *graph.value_info, *graph.output)))
+def _read_weights(graph: GraphProto) -> dict[str, TensorKind]:
+    kinds = {tensor.name: TensorKind(tensor.data_type, [*tensor.dims]) for tensor in graph.initializer}
+    for sparse in graph.sparse_initializer:
+        kinds[sparse.values.name] = TensorKind(sparse.values.data_type, [*sparse.dims])
+    return kinds
 
 
-def _merge(sizes: Sizes | None, others: Sizes) -> Sizes | None:
-    """Combine an inferred shape with a declared one, as ONNX Runtime does. Sizes that contradict become dynamic."""
-    if sizes is None:
-        return others
-    if len(sizes) != len(others):
-        return None
-    pairs = zip(sizes, others, strict=True)
-    return [max(one, other) if min(one, other) < 0 or one == other else -1 for one, other in pairs]
+def _contradict(kind: TensorKind, other: TensorKind) -> bool:
+    if kind.element and other.element and kind.element != other.element:
+        return True
+    return kind.sizes is not None and other.sizes is not None and not may_be_equal(kind.sizes, other.sizes)
 
 
-def _list_declared(graph: GraphProto) -> dict[str, Sizes]:
-    """Return the shapes that a subgraph declares for values that it does not contain itself."""
+def _merge(kind: TensorKind | None, declared: TensorKind) -> TensorKind:
+    """Combine an inferred type with a declared one, as ONNX Runtime does. Sizes that contradict become dynamic."""
+    if kind is None or kind.sizes is None or declared.sizes is None:
+        return declared if kind is None or kind.sizes is None else kind
+    if len(kind.sizes) != len(declared.sizes):
+        return TensorKind(kind.element)
+    pairs = zip(kind.sizes, declared.sizes, strict=True)
+    sizes = [max(one, other) if min(one, other) < 0 or one == other else -1 for one, other in pairs]
+    return TensorKind(kind.element, sizes)
+
+
+def _list_declared(graph: GraphProto) -> dict[str, TensorKind]:
+    """Return the types that a subgraph declares for values that it does not contain itself."""
     if not graph.value_info:
         return {}
     own = {name for node in graph.node for name in node.output} | {value.name for value in graph.input}
     own.update(tensor.name for tensor in graph.initializer)
     own.update(sparse.values.name for sparse in graph.sparse_initializer)
-    return {name: sizes for name, sizes in _read_shapes(graph.value_info) if name not in own}
+    return {name: kind for name, kind in _read_kinds(graph.value_info) if name not in own}
 
 
-def _read_shapes(values: Iterable[ValueInfoProto]) -> Iterator[tuple[str, Sizes]]:
-    types = ((value.name, value.type.tensor_type) for value in values)
-    return ((name, list_sizes(tensor_type)) for name, tensor_type in types if tensor_type.HasField("shape"))
+def _read_kinds(values: Iterable[ValueInfoProto]) -> Iterator[tuple[str, TensorKind]]:
+    for value in values:
+        if value.type.HasField("tensor_type"):
+            tensor_type = value.type.tensor_type
+            sizes = list_sizes(tensor_type) if tensor_type.HasField("shape") else None
+            yield value.name, TensorKind(tensor_type.elem_type, sizes)
 
 
 def _list_subgraphs(graph: GraphProto) -> list[GraphProto]:

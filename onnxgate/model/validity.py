@@ -333,13 +333,17 @@ def _find_contradicted_initializers(graph: GraphProto) -> Iterator[ModelFault]:
 
 
 def _find_contradicted_capture(copy: ModelProto) -> ModelFault | None:
-    """Return a fault for a value that a subgraph uses, but declares with another shape."""
+    """Return a fault for a value that a subgraph uses, but declares with another type or shape."""
     found = find_contradicted_capture(copy)
     if found is None:
         return None
-    compared = f"{_format_sizes(found.declared)} instead of {_format_sizes(found.actual)}"
+    declared, actual = found.declared, found.actual
+    if declared.element and actual.element and declared.element != actual.element:
+        words = f"type tensor({element_name(declared.element)}) instead of tensor({element_name(actual.element)})"
+    else:
+        words = f"shape {_format_sizes(declared.sizes or ())} instead of {_format_sizes(actual.sizes or ())}"
     accepted_by = ("openvino", *(("onnxruntime 1.16",) if found.loads_on_first else ()))
-    return ModelFault(f"a subgraph declares `{found.name}` with shape {compared}", accepted_by=accepted_by)
+    return ModelFault(f"a subgraph declares `{found.name}` with {words}", accepted_by=accepted_by)
 
 
 def _format_sizes(sizes: Sequence[int]) -> str:

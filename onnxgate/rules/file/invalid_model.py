@@ -64,8 +64,8 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     A model violates the ONNX specification.
 
     ## Why it matters
-    Runtimes may refuse the model or interpret it differently. If all known releases of the required engines load the
-    model, or if all required runtimes run it, this is a warning.
+    Runtimes may refuse the model or interpret it differently. If all required releases are known to load the model, or
+    if all required runtimes run it, this is a warning.
 
     ## What to do
     - Inspect the node shown in the finding. Usually, its operator needs a newer opset, or the node was edited manually.
