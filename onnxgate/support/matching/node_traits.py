@@ -74,6 +74,7 @@ _INTEGERS = (6, 7)
 _ALL_INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
 _NEUTRAL_PLACES: Mapping[str, tuple[int, ...]] = {"Add": (0, 1), "Div": (1,), "Mul": (0, 1), "Sub": (1,)}
 """Indexes of the inputs that may be neutral, so that ONNX Runtime removes the node."""
+_MAX_IDENTITIES = 32
 _LOSS_WEIGHTS = 2
 """Index of the weights among the inputs of SoftmaxCrossEntropyLoss."""
 
@@ -244,18 +245,32 @@ class TraitReader:
             names = [name for name in node.inputs if name]
             is_computed = 0 < len(names) < len(node.inputs) and all(self.values.is_folded(name, 0) for name in names)
             return f"input {node.inputs.index('') + 1} is absent" if is_computed else ""
-        constants = []
-        for name in node.inputs:
+        constants, names = [], [self._follow_identities(name) for name in node.inputs]
+        for name in names:
             tensor = self.values.constant(name) if name else None
             if tensor is None:
                 return ""
             constants.append(tensor)
         fault = explain_fault(node, constants, self.values.imports.get(DEFAULT_DOMAIN, 0))
-        return fault if fault and all(map(self.values.is_stored, node.inputs)) else ""
+        return fault if fault and all(map(self.values.is_stored, names)) else ""
+
+    def _follow_identities(self, name: str) -> str:
+        """Return the value that nodes of this graph return unchanged as another one; releases remove these nodes first.
+
+        Source: 22 nodes of constants, Resize and Upsample with Identity before one or all inputs, and 54 in branches
+        and functions, loaded on 6 to 8 releases from 1.16.3 to 1.32.0.
+        """
+        for _ in range(_MAX_IDENTITIES):
+            producer = self.values.producer(name)
+            if producer is None or producer.operator[:2] != (DEFAULT_DOMAIN, "Identity") or len(producer.inputs) != 1:
+                break
+            name = producer.inputs[0]
+        return name
 
     def _read_division(self, node: NodeView) -> NodeTraits:
         """Return whether a Div or Mod divides integers by a constant that contains 0, or by a value that may."""
-        tensor = self.values.constant(node.inputs[1])
+        divisor = self._follow_identities(node.inputs[1])
+        tensor = self.values.constant(divisor)
         if tensor is None:
             value_type = self.values.type_of(node.inputs[0])
             is_integer = value_type is None or value_type.tensor_type.elem_type in (0, *_ALL_INTEGERS)
@@ -264,9 +279,9 @@ class TraitReader:
             return NO_TRAITS
         values = read_small_values(tensor)
         if values is None or 0 not in values:
-            is_known = values is not None and self.values.is_stored(node.inputs[1])
+            is_known = values is not None and self.values.is_stored(divisor)
             return NO_TRAITS if is_known else NodeTraits(divisor="unknown")
-        if tensor.data_type not in _INTEGERS or not self.values.is_stored_here(node.inputs[1]):
+        if tensor.data_type not in _INTEGERS or not self.values.is_stored_here(divisor):
             return NodeTraits(divisor="zero")
         is_computed = self._is_computed_dividend(node.inputs[0])
         return NodeTraits(
@@ -310,7 +325,8 @@ class TraitReader:
 
         Source: pads with 0 to 3 axes, also in branches and as defaults of inputs, loaded on 6 releases from 1.16.3 on.
         """
-        tensor = self.values.constant(names[0]) if names and self.values.is_stored(names[0]) else None
+        name = self._follow_identities(names[0]) if names else ""
+        tensor = self.values.constant(name) if name and self.values.is_stored(name) else None
         return tensor is not None and not (len(tensor.dims) == 1 or (len(tensor.dims) == 2 and tensor.dims[0] == 1))
 
     def _has_long_shape(self, names: Sequence[str]) -> bool:
@@ -327,9 +343,12 @@ class TraitReader:
     def _read_scales(self, node: NodeView) -> NodeTraits:
         """Return the constant scales of Resize or Upsample for all axes, if callers cannot replace them."""
         position = 1 if node.operator[1] == "Upsample" or len(node.inputs) == 2 else 2
-        name = node.inputs[position] if position < len(node.inputs) else ""
+        name = self._follow_identities(node.inputs[position]) if position < len(node.inputs) else ""
         scales = self._list_scales(node, name) if name and self.values.is_stored(name) else ()
-        return NodeTraits(scales=scales, captures_scales=not self.values.is_stored_here(name)) if scales else NO_TRAITS
+        if not scales:
+            return NO_TRAITS
+        is_captured = not self.values.is_stored_here(name)
+        return NodeTraits(self.values.rank(node.inputs[0]), scales=scales, captures_scales=is_captured)
 
     def _list_scales(self, node: NodeView, name: str) -> tuple[float, ...]:
         tensor = self.values.constant(name)

@@ -64,7 +64,8 @@ class Attribute(msgspec.Struct, frozen=True):
 class NodeTraits(msgspec.Struct, frozen=True):
     """Shapes, constants and neighbors of a node that some kernels depend on. Other nodes have the defaults."""
 
-    rank: int = -1  # of the first input of ArgMax, ArgMin, GridSample and normalizations; -1: unknown
+    # Of the first input of ArgMax, ArgMin, GridSample, normalizations and operators with scales; -1: unknown
+    rank: int = -1
     has_fixed_axis: bool = False  # Split divides a known size
     scales: tuple[float, ...] = ()  # constant scales of Resize and Upsample, one per axis
     captures_scales: bool = False  # they are of a graph around the one of the node

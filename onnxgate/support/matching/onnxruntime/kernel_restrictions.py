@@ -492,9 +492,11 @@ def _check_scales(operation: Operation, values: AttributeValues, release: str) -
     """Return why a release rejects the constant scales of Resize or Upsample; "" if it accepts them.
 
     Source: models with constant scales of rank 1 to 6 for each mode, loaded on 24 releases from 1.16.0 to 1.32.0;
-    scales in branches and around them, loaded on 14 of them.
+    scales in branches and around them, loaded on 14 of them; scales of other lengths, loaded on 8.
     """
-    listed = values.get("scales")
+    listed, rank = values.get("scales"), operation.traits.rank
+    if 0 <= rank != len(operation.traits.scales):
+        return f"`scales` must have a value for each of {rank} axes"
     is_known = not operation.traits.captures_scales or is_release_within(release, "1.29.0", "")
     scales = (operation.traits.scales if is_known else ()) or (
         tuple(map(float, listed)) if isinstance(listed, tuple) else ()

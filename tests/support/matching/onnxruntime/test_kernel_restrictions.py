@@ -800,6 +800,41 @@ def test_constants_that_can_be_computed(constants: str, call: str) -> None:
     assert ["loads", "loads"] == [verdict(17, body, release) for release in ("1.26.0", "1.27.0")]
 
 
+@pytest.mark.parametrize(
+    ("inputs", "node", "expected"),
+    [
+        ("", "y = Gather (a, q)", ["refused", "unknown"]),
+        ("", "w = Identity (a) r = Identity (q) y = Gather (w, r)", ["refused", "unknown"]),
+        (", int64[1] i", "y = Gather (a, q)", ["loads", "loads"]),
+        ("", "y = Gather (x, q)", ["loads", "loads"]),
+    ],
+)
+def test_constants_behind_identity(inputs: str, node: str, expected: list[str]) -> None:
+    """Releases remove Identity before they compute nodes of constants."""
+    constants = "<float[2] a = {1, 2}, int64[1] i = {2}>"
+    body = f"(float[3] x{inputs}) => (float[] y) {constants} {{ q = Identity (i) {node} }}"
+
+    assert expected == [verdict(17, body, release) for release in ("1.26.0", "1.27.0")]
+
+
+@pytest.mark.parametrize(
+    ("shape", "scales", "expected"),
+    [
+        ("[1, 1, 2, 2]", "{1, 1, 2, 2}", "loads"),
+        ("[1, 1, 2, 2]", "{1, 1, 0, 2}", "refused"),
+        ("[1, 1, 2, 2]", "{1, 1, 2}", "refused"),
+        ("[]", "{1, 1, 2}", "loads"),
+    ],
+)
+def test_scales_behind_identity(shape: str, scales: str, expected: str) -> None:
+    """onnx does not infer the scales, so that it does not compare their number with the rank."""
+    count = scales.count(",") + 1
+    inputs = f"(float{shape} x) => (float[] y) <float[{count}] s = {scales}>"
+    body = f'{inputs} {{ q = Identity (s) y = Resize (x, "", q) }}'
+
+    assert [expected] * 2 == [verdict(17, body, release) for release in ("1.16.3", "1.32.0")]
+
+
 def test_range_with_an_overflow() -> None:
     """The number of elements overflows, so that the result is empty when releases compute it."""
     constants = "int64 a = {0}, int64 l = {9223372036854775807}, int64 d = {1}"
