@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec.structs import replace
+
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.tensor_data import read_small_values
@@ -149,7 +151,8 @@ class TraitReader:
         if name == "Optional":
             return NodeTraits(fusion="Optional") if self.values.is_folded(node.inputs[0], 0) else NO_TRAITS
         if name in ("Div", "Mod"):
-            return self._read_division(node) if len(node.inputs) > 1 else NO_TRAITS
+            inputs = tuple(map(self._follow_identities, node.inputs))
+            return self._read_division(replace(node, inputs=inputs)) if len(inputs) > 1 else NO_TRAITS
         if name in ("Resize", "Upsample"):
             return self._read_scales(node)
         fusion = self.changes.find_fusion(node)
@@ -269,8 +272,7 @@ class TraitReader:
 
     def _read_division(self, node: NodeView) -> NodeTraits:
         """Return whether a Div or Mod divides integers by a constant that contains 0, or by a value that may."""
-        divisor = self._follow_identities(node.inputs[1])
-        tensor = self.values.constant(divisor)
+        tensor = self.values.constant(node.inputs[1])
         if tensor is None:
             value_type = self.values.type_of(node.inputs[0])
             is_integer = value_type is None or value_type.tensor_type.elem_type in (0, *_ALL_INTEGERS)
@@ -279,9 +281,9 @@ class TraitReader:
             return NO_TRAITS
         values = read_small_values(tensor)
         if values is None or 0 not in values:
-            is_known = values is not None and self.values.is_stored(divisor)
+            is_known = values is not None and self.values.is_stored(node.inputs[1])
             return NO_TRAITS if is_known else NodeTraits(divisor="unknown")
-        if tensor.data_type not in _INTEGERS or not self.values.is_stored_here(divisor):
+        if tensor.data_type not in _INTEGERS or not self.values.is_stored_here(node.inputs[1]):
             return NodeTraits(divisor="zero")
         is_computed = self._is_computed_dividend(node.inputs[0])
         return NodeTraits(
