@@ -529,6 +529,15 @@ def test_zero_points_without_a_name(call: str, expected: tuple[str, str]) -> Non
     assert expected == (found.verdict, "".join(it.miss.signal for it in found.found if it.miss))
 
 
+@pytest.mark.parametrize(("output", "expected"), [("c", "refused"), ("float[] c", "loads")])
+def test_result_of_a_sequence_map(output: str, expected: str) -> None:
+    """Releases make an empty sequence of the declared type."""
+    node = f"SequenceMap (s) <body = b (float[2] a) => ({output}) {{ c = Neg (a) }}>"
+    body = f"(seq(float[2]) s) => (seq(float[2]) y) {{ y = {node} }}"
+
+    assert [expected] * 2 == [verdict(17, body, release) for release in ("1.16.3", "1.32.0")]
+
+
 @pytest.mark.parametrize(
     ("inputs", "pads", "options", "expected"),
     [
