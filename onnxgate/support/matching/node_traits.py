@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalization"})
 _SHAPES = {"AffineGrid": 1, "ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
 """Index of the input whose length is the rank of the output, by operator."""
+_INT64_END = 2**63
 _MAX_RANK = 2**31 - 1
 """Maximum number of elements of a list in protobuf, and thus of the sizes in a shape."""
 DESCRIBED = frozenset(
@@ -107,7 +110,11 @@ class TraitReader:
         if name == "GridSample":
             return NodeTraits(rank=next((rank for rank in map(self.values.rank, node.inputs[:2]) if rank >= 0), -1))
         if name == "GroupNormalization":
-            return NodeTraits(rank=self.values.rank(node.inputs[0]), wrong_scale=self._find_wrong_scale(node))
+            return NodeTraits(
+                rank=self.values.rank(node.inputs[0]),
+                wrong_scale=self._find_wrong_scale(node),
+                has_overflow=self._has_overflow(node.inputs[0]),
+            )
         if name in _RANKED:
             fault = self._find_constant_fault(node) if name in COMPUTED else ""
             return NodeTraits(
@@ -321,6 +328,13 @@ class TraitReader:
     def _has_no_elements(self, name: str) -> bool:
         value_type = self.values.type_of(name) if self.values.is_fixed(name) else None
         return value_type is not None and any(not dim.dim_value for dim in value_type.tensor_type.shape.dim)
+
+    def _has_overflow(self, name: str) -> bool:
+        """Return whether the product of fixed sizes exceeds 64 bits, also before a size of 0."""
+        value_type = self.values.type_of(name) if self.values.is_fixed(name) else None
+        sizes = [] if value_type is None else [dim.dim_value for dim in value_type.tensor_type.shape.dim]
+        is_fixed = min(sizes, default=0) >= 0  # a negative size is dynamic
+        return is_fixed and max(itertools.accumulate(sizes, operator.mul), default=0) >= _INT64_END
 
     def _has_nested_pads(self, names: Sequence[str]) -> bool:
         """Return whether the constant pads of a Pad of `com.microsoft` are neither a list nor a list of one list.

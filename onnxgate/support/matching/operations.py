@@ -80,6 +80,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     repeated_ngram: str = ""  # n-gram that the pool of a TfIdfVectorizer contains twice
     # Depth of OneHot without elements: a stored constant, or another value
     empty_depth: Literal["", "constant", "value"] = ""
+    has_overflow: bool = False  # the product of the sizes of a GroupNormalization's input exceeds 64 bits
     has_long_shape: bool = False  # the list from which the node gets its shape is too long for a rank
     wrong_rank: str = ""  # which input of an operator of `com.microsoft` has a rank that shape inference rejects
     # Range of computed constants, one of which is not a scalar; where the computation of that one is

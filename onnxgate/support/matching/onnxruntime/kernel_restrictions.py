@@ -80,6 +80,11 @@ scales and biases of different sizes, loaded on 11 releases. Newer ones infer th
 """
 _FIRST_WITH_CHANNELS = "1.24.1"
 """First release that compares the size of the scale with the channels when it loads a model. Older ones fail later."""
+_FIRST_WITH_OVERFLOWS = "1.28.0"
+"""First release that refuses a GroupNormalization if the product of its fixed sizes exceeds 64 bits.
+
+Source: 105 such nodes with fixed and dynamic sizes in opsets 18 to 23, loaded on 6 releases from 1.18.1 to 1.32.0.
+"""
 _LAST_THAT_COMPUTES = "1.26.0"
 """Last release that refuses a model if it cannot compute a node with constant inputs. Later ones fail when it runs.
 
@@ -529,6 +534,9 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
     if operation.name == "GroupNormalization" and 0 <= operation.traits.rank < 2 and since >= _GROUPED_BY_CHANNEL:
         problem = f"`{operation.name}({since})` requires an input of at least 2 axes"
         return SupportGap("attribute-unsupported", problem, about="rank")
+    if operation.traits.has_overflow and is_release_within(release, _FIRST_WITH_OVERFLOWS, ""):
+        problem = f"`{operation.name}({since})`: the product of the sizes of the input exceeds 64 bits"
+        return SupportGap("attribute-unsupported", problem, about="sizes")
     wrong_scale = operation.traits.wrong_scale if since >= _GROUPED_BY_CHANNEL else ""
     if wrong_scale == "channels" and not is_release_within(release, _FIRST_WITH_CHANNELS, ""):
         return f"the model may load, but `{operation.label}` fails when it runs: the scale needs a value per channel"

@@ -529,6 +529,24 @@ def test_zero_points_without_a_name(call: str, expected: tuple[str, str]) -> Non
     assert expected == (found.verdict, "".join(it.miss.signal for it in found.found if it.miss))
 
 
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (f"{2**60}, 4, 2", "refused"),
+        (f"{2**61}, 4, 0", "refused"),
+        (f"{2**60}, 4, 1", "loads"),
+        (f"N, 4, {2**62}, {2**62}", "loads"),
+    ],
+)
+def test_sizes_of_a_group_normalization(shape: str, expected: str) -> None:
+    """The body reshapes the result to the shape of the input, whose sizes releases since 1.28.0 multiply."""
+    inputs = f"(float[{shape}] x, float[4] s)"
+    body = f"{inputs} => (float[] y) {{ y = GroupNormalization <num_groups = 2> (x, s, s) }}"
+    model = f'<ir_version: 10, opset_import: ["" : 21]> g {body}'
+
+    assert ["loads", expected] == [prediction(model, release).verdict for release in ("1.27.0", "1.28.0")]
+
+
 @pytest.mark.parametrize(("output", "expected"), [("c", "refused"), ("float[] c", "loads")])
 def test_result_of_a_sequence_map(output: str, expected: str) -> None:
     """Releases make an empty sequence of the declared type."""
