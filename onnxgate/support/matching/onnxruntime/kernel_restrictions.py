@@ -10,7 +10,12 @@ from msgspec.structs import replace
 from onnxgate.core.findings import is_release_within
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES
-from onnxgate.support.matching.attribute_values import AttributeValues, number_of, read_attribute_values
+from onnxgate.support.matching.attribute_values import (
+    AttributeValues,
+    list_untyped_results,
+    number_of,
+    read_attribute_values,
+)
 from onnxgate.support.matching.onnxruntime.attribute_restrictions import (
     ATTRIBUTE_RESTRICTIONS,
     SHORT_PADS,
@@ -544,7 +549,8 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
         must = "must have the same size" if wrong_scale == "bias" else "must have a value per channel"
         problem = f"`{operation.name}({since})`: scale and bias {must}"
         return SupportGap("attribute-unsupported", problem, about="scale")
-    if operation.name == "SequenceMap" and (name := _find_untyped_result(operation)):
+    untyped = list_untyped_results(operation, "body") if operation.name == "SequenceMap" else ()
+    for name in untyped:  # Source: 40 nodes with types, shapes and neither, also in branches, loaded on 6 releases
         problem = f"`{operation.name}({since})`: the output `{name}` of the body has no element type"
         return SupportGap("attribute-unsupported", problem, about="body")
     return (
@@ -552,18 +558,6 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
         or _check_mask(operation, since, release)
         or _check_probabilities(operation, since, release)
     )
-
-
-def _find_untyped_result(operation: Operation) -> str:
-    """Return an output of the body of a SequenceMap that has no element type, from which releases make a sequence.
-
-    Source: 40 such nodes with types, shapes and neither, also in branches, loaded on 6 releases from 1.16.3 to 1.32.0.
-    """
-    from onnx import AttributeProto
-
-    bodies = (it for it in operation.attributes if it.name == "body" and it.kind == "GRAPH" and it.data)
-    outputs = (value for it in bodies for value in AttributeProto.FromString(it.data).g.output)
-    return next((value.name for value in outputs if not value.HasField("type")), "")
 
 
 def _check_loss(operation: Operation, since: int, release: str) -> SupportGap | None:
