@@ -23,8 +23,13 @@ _BODY_ATTRIBUTES = dict.fromkeys(("blocksize", "num_groups", "q_num_heads", "kv_
 """Values of required attributes without which an operator has no function body."""
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "stash_type")
 """Attributes that set the element type of an output."""
-_OPTIONAL_INPUTS = {"LinearAttention": ("decay", "beta")}
-"""Optional inputs without which the function body of an operator is not valid with its default attributes."""
+_OPTIONAL_INPUTS = {
+    "LinearAttention": ("decay", "beta"),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), ("A_zero_point", "B_zero_point")),
+    "QLinearAveragePool": ("x_zero_point",),
+    **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid"), ("Y_zero_point",)),
+}
+"""Optional inputs without which the function body of an operator is not valid, or its types cannot be inferred."""
 _PAIRED_INPUTS = {"GroupQueryAttention": ("past_key", "past_value")}
 """Optional inputs of an operator of which newer releases require both or none."""
 _CONTAINERS = {

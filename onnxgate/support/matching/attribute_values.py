@@ -66,3 +66,12 @@ def read_attribute_values(operation: Operation) -> AttributeValues:
         long = LongList(attribute.count) if attribute.count else None
         values[attribute.name] = read(AttributeProto.FromString(attribute.data)) if read is not None else long
     return values
+
+
+def list_untyped_results(operation: Operation, name: str) -> tuple[str, ...]:
+    """Return the outputs without a type of the graph in an attribute; () if there is none, or it is too long."""
+    from onnx import AttributeProto
+
+    graphs = (it for it in operation.attributes if it.name == name and it.kind == "GRAPH" and it.data)
+    outputs = (value for it in graphs for value in AttributeProto.FromString(it.data).g.output)
+    return tuple(value.name for value in outputs if not value.HasField("type"))

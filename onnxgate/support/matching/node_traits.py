@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec.structs import replace
 
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 _RANKED = frozenset({"ArgMax", "ArgMin", "GroupNormalization", "LayerNormalization"})
 _SHAPES = {"AffineGrid": 1, "ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
 """Index of the input whose length is the rank of the output, by operator."""
+_INT64_END = 2**63
 _MAX_RANK = 2**31 - 1
 """Maximum number of elements of a list in protobuf, and thus of the sizes in a shape."""
 DESCRIBED = frozenset(
@@ -73,6 +78,7 @@ _SQUEEZE_WITH_AXES_INPUT = 13
 _INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
 _NEUTRAL_PLACES: Mapping[str, tuple[int, ...]] = {"Add": (0, 1), "Div": (1,), "Mul": (0, 1), "Sub": (1,)}
 """Indexes of the inputs that may be neutral, so that ONNX Runtime removes the node."""
+_MAX_IDENTITIES = 32
 _LOSS_WEIGHTS = 2
 """Index of the weights among the inputs of SoftmaxCrossEntropyLoss."""
 
@@ -103,7 +109,11 @@ class TraitReader:
         if name == "GridSample":
             return NodeTraits(rank=next((rank for rank in map(self.values.rank, node.inputs[:2]) if rank >= 0), -1))
         if name == "GroupNormalization":
-            return NodeTraits(rank=self.values.rank(node.inputs[0]), wrong_scale=self._find_wrong_scale(node))
+            return NodeTraits(
+                rank=self.values.rank(node.inputs[0]),
+                wrong_scale=self._find_wrong_scale(node),
+                has_overflow=self._has_overflow(node.inputs[0]),
+            )
         if name in _RANKED:
             fault = self._find_constant_fault(node) if name in COMPUTED else ""
             return NodeTraits(
@@ -146,7 +156,8 @@ class TraitReader:
         if name == "Optional":
             return NodeTraits(fusion="Optional") if self.values.is_folded(node.inputs[0], 0) else NO_TRAITS
         if name in ("Div", "Mod"):
-            return self._read_division(node) if len(node.inputs) > 1 else NO_TRAITS
+            inputs = tuple(map(self._follow_identities, node.inputs))
+            return self._read_division(replace(node, inputs=inputs)) if len(inputs) > 1 else NO_TRAITS
         if name in ("Resize", "Upsample"):
             return self._read_scales(node)
         fusion = self.changes.find_fusion(node)
@@ -254,14 +265,27 @@ class TraitReader:
             names = [name for name in node.inputs if name]
             is_computed = 0 < len(names) < len(node.inputs) and all(self.values.is_folded(name, 0) for name in names)
             return f"input {node.inputs.index('') + 1} is absent" if is_computed else ""
-        constants = []
-        for name in node.inputs:
+        constants, names = [], [self._follow_identities(name) for name in node.inputs]
+        for name in names:
             tensor = self.values.constant(name) if name else None
             if tensor is None:
                 return ""
             constants.append(tensor)
         fault = explain_fault(node, constants, self.values.imports.get(DEFAULT_DOMAIN, 0))
-        return fault if fault and all(map(self.values.is_stored, node.inputs)) else ""
+        return fault if fault and all(map(self.values.is_stored, names)) else ""
+
+    def _follow_identities(self, name: str) -> str:
+        """Return the value that nodes of this graph return unchanged as another one; releases remove these nodes first.
+
+        Source: 22 nodes of constants, Resize and Upsample with Identity before one or all inputs, and 54 in branches
+        and functions, loaded on 6 to 8 releases from 1.16.3 to 1.32.0.
+        """
+        for _ in range(_MAX_IDENTITIES):
+            producer = self.values.producer(name)
+            if producer is None or producer.operator[:2] != (DEFAULT_DOMAIN, "Identity") or len(producer.inputs) != 1:
+                break
+            name = producer.inputs[0]
+        return name
 
     def _read_division(self, node: NodeView) -> NodeTraits:
         """Return whether a Div or Mod divides integers by a constant that contains 0, or by a value that may."""
@@ -316,12 +340,20 @@ class TraitReader:
         value_type = self.values.type_of(name) if self.values.is_fixed(name) else None
         return value_type is not None and any(not dim.dim_value for dim in value_type.tensor_type.shape.dim)
 
+    def _has_overflow(self, name: str) -> bool:
+        """Return whether the product of fixed sizes exceeds 64 bits, also before a size of 0."""
+        value_type = self.values.type_of(name) if self.values.is_fixed(name) else None
+        sizes = [] if value_type is None else [dim.dim_value for dim in value_type.tensor_type.shape.dim]
+        is_fixed = min(sizes, default=0) >= 0  # a negative size is dynamic
+        return is_fixed and max(itertools.accumulate(sizes, operator.mul), default=0) >= _INT64_END
+
     def _has_nested_pads(self, names: Sequence[str]) -> bool:
         """Return whether the constant pads of a Pad of `com.microsoft` are neither a list nor a list of one list.
 
         Source: pads with 0 to 3 axes, also in branches and as defaults of inputs, loaded on 6 releases from 1.16.3 on.
         """
-        tensor = self.values.constant(names[0]) if names and self.values.is_stored(names[0]) else None
+        name = self._follow_identities(names[0]) if names else ""
+        tensor = self.values.constant(name) if name and self.values.is_stored(name) else None
         return tensor is not None and not (len(tensor.dims) == 1 or (len(tensor.dims) == 2 and tensor.dims[0] == 1))
 
     def _has_long_shape(self, names: Sequence[str]) -> bool:
@@ -338,9 +370,12 @@ class TraitReader:
     def _read_scales(self, node: NodeView) -> NodeTraits:
         """Return the constant scales of Resize or Upsample for all axes, if callers cannot replace them."""
         position = 1 if node.operator[1] == "Upsample" or len(node.inputs) == 2 else 2
-        name = node.inputs[position] if position < len(node.inputs) else ""
+        name = self._follow_identities(node.inputs[position]) if position < len(node.inputs) else ""
         scales = self._list_scales(node, name) if name and self.values.is_stored(name) else ()
-        return NodeTraits(scales=scales, captures_scales=not self.values.is_stored_here(name)) if scales else NO_TRAITS
+        if not scales:
+            return NO_TRAITS
+        is_captured = not self.values.is_stored_here(name)
+        return NodeTraits(self.values.rank(node.inputs[0]), scales=scales, captures_scales=is_captured)
 
     def _list_scales(self, node: NodeView, name: str) -> tuple[float, ...]:
         tensor = self.values.constant(name)

@@ -64,7 +64,8 @@ class Attribute(msgspec.Struct, frozen=True):
 class NodeTraits(msgspec.Struct, frozen=True):
     """Shapes, constants and neighbors of a node that some kernels depend on. Other nodes have the defaults."""
 
-    rank: int = -1  # of the first input of ArgMax, ArgMin, GridSample and normalizations; -1: unknown
+    # Of the first input of ArgMax, ArgMin, GridSample, normalizations and operators with scales; -1: unknown
+    rank: int = -1
     has_fixed_axis: bool = False  # Split divides a known size
     scales: tuple[float, ...] = ()  # constant scales of Resize and Upsample, one per axis
     captures_scales: bool = False  # they are of a graph around the one of the node
@@ -79,6 +80,7 @@ class NodeTraits(msgspec.Struct, frozen=True):
     repeated_ngram: str = ""  # n-gram that the pool of a TfIdfVectorizer contains twice
     # Depth of OneHot without elements: a stored constant, or another value
     empty_depth: Literal["", "constant", "value"] = ""
+    has_overflow: bool = False  # the product of the sizes of a GroupNormalization's input exceeds 64 bits
     has_long_shape: bool = False  # the list from which the node gets its shape is too long for a rank
     wrong_rank: str = ""  # which input of an operator of `com.microsoft` has a rank that shape inference rejects
     # Range of computed constants, one of which is not a scalar; where the computation of that one is

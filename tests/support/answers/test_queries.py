@@ -203,6 +203,14 @@ def test_attributes_that_kernels_require_are_assumed() -> None:
         assert describe_operator(name, opset=opset)[0].versions[0].spans[-1].way == "kernel"
 
 
+@pytest.mark.parametrize("name", ["QLinearAdd", "QLinearAveragePool", "QLinearMul", "QLinearSigmoid"])
+def test_zero_points_that_inference_requires_are_assumed(name: str) -> None:
+    """The schemas do not require them, but all releases refuse the nodes without."""
+    (operator,) = describe_operator(name, domain="com.microsoft")
+
+    assert [(FIRST, LAST, "kernel")] == [(it.since, it.until, it.way) for it in operator.versions[0].spans]
+
+
 @pytest.mark.parametrize("name", ["If", "Loop", "Scan", "SequenceMap", "Constant", "GroupNormalization", "Optional"])
 def test_operators_with_graphs_and_required_values(name: str) -> None:
     """Operators whose attributes decide about types and bodies work on the newest release."""

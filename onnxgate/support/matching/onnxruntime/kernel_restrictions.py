@@ -10,7 +10,12 @@ from msgspec.structs import replace
 from onnxgate.core.findings import is_release_within
 from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES
-from onnxgate.support.matching.attribute_values import AttributeValues, number_of, read_attribute_values
+from onnxgate.support.matching.attribute_values import (
+    AttributeValues,
+    list_untyped_results,
+    number_of,
+    read_attribute_values,
+)
 from onnxgate.support.matching.onnxruntime.attribute_restrictions import (
     ATTRIBUTE_RESTRICTIONS,
     SHORT_PADS,
@@ -80,6 +85,11 @@ scales and biases of different sizes, loaded on 11 releases. Newer ones infer th
 """
 _FIRST_WITH_CHANNELS = "1.24.1"
 """First release that compares the size of the scale with the channels when it loads a model. Older ones fail later."""
+_FIRST_WITH_OVERFLOWS = "1.28.0"
+"""First release that refuses a GroupNormalization if the product of its fixed sizes exceeds 64 bits.
+
+Source: 105 such nodes with fixed and dynamic sizes in opsets 18 to 23, loaded on 6 releases from 1.18.1 to 1.32.0.
+"""
 _LAST_THAT_COMPUTES = "1.26.0"
 """Last release that refuses a model if it cannot compute a node with constant inputs. Later ones fail when it runs.
 
@@ -501,9 +511,11 @@ def _check_scales(operation: Operation, values: AttributeValues, release: str) -
     """Return why a release rejects the constant scales of Resize or Upsample; "" if it accepts them.
 
     Source: models with constant scales of rank 1 to 6 for each mode, loaded on 24 releases from 1.16.0 to 1.32.0;
-    scales in branches and around them, loaded on 14 of them.
+    scales in branches and around them, loaded on 14 of them; scales of other lengths, loaded on 8.
     """
-    listed = values.get("scales")
+    listed, rank = values.get("scales"), operation.traits.rank
+    if 0 <= rank != len(operation.traits.scales):
+        return f"`scales` must have a value for each of {rank} axes"
     is_known = not operation.traits.captures_scales or is_release_within(release, "1.29.0", "")
     scales = (operation.traits.scales if is_known else ()) or (
         tuple(map(float, listed)) if isinstance(listed, tuple) else ()
@@ -536,6 +548,9 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
     if operation.name == "GroupNormalization" and 0 <= operation.traits.rank < 2 and since >= _GROUPED_BY_CHANNEL:
         problem = f"`{operation.name}({since})` requires an input of at least 2 axes"
         return SupportGap("attribute-unsupported", problem, about="rank")
+    if operation.traits.has_overflow and is_release_within(release, _FIRST_WITH_OVERFLOWS, ""):
+        problem = f"`{operation.name}({since})`: the product of the sizes of the input exceeds 64 bits"
+        return SupportGap("attribute-unsupported", problem, about="sizes")
     wrong_scale = operation.traits.wrong_scale if since >= _GROUPED_BY_CHANNEL else ""
     if wrong_scale == "channels" and not is_release_within(release, _FIRST_WITH_CHANNELS, ""):
         return f"the model may load, but `{operation.label}` fails when it runs: the scale needs a value per channel"
@@ -543,6 +558,10 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
         must = "must have the same size" if wrong_scale == "bias" else "must have a value per channel"
         problem = f"`{operation.name}({since})`: scale and bias {must}"
         return SupportGap("attribute-unsupported", problem, about="scale")
+    untyped = list_untyped_results(operation, "body") if operation.name == "SequenceMap" else ()
+    for name in untyped:  # Source: 40 nodes with types, shapes and neither, also in branches, loaded on 6 releases
+        problem = f"`{operation.name}({since})`: the output `{name}` of the body has no element type"
+        return SupportGap("attribute-unsupported", problem, about="body")
     return (
         _check_loss(operation, since, release)
         or _check_mask(operation, since, release)

@@ -22,6 +22,7 @@ _MODES = frozenset(
 )
 _KERNEL_PARAMETERS = (0, 3)
 _UNKNOWN = -1
+_INT32_END = 2**31
 
 
 def _restrict(
@@ -152,6 +153,19 @@ def _has_nodes_out_of_range(values: AttributeValues) -> bool:
         if any(index >= (leafs if is_leaf else nodes) for index, is_leaf in pairs):
             return True
     return any(index >= nodes for index in integers_of(values, "tree_roots"))
+
+
+def _selects_wrong_features(values: AttributeValues, has_leaf_modes: bool) -> bool:
+    """Return whether a node that is not a leaf compares a feature with a negative index, or one beyond 32 bits.
+
+    Source: 33 trees of three operators with 5 wrong indexes, loaded on 14 releases from 1.16.3 to 1.32.0.
+    """
+    features, modes = integers_of(values, "nodes_featureids"), values.get("nodes_modes")
+    listed = modes if isinstance(modes, tuple) else ()
+    compared = (
+        [it for it, mode in zip(features, listed, strict=False) if mode != "LEAF"] if has_leaf_modes else features
+    )
+    return any(not 0 <= feature < _INT32_END for feature in compared)
 
 
 def _has_leafs_out_of_range(values: AttributeValues) -> bool:
@@ -428,6 +442,16 @@ MODEL_RESTRICTIONS = (
         "`leaf_targetids` must be less than `n_targets` and not negative",
         "leaf_targetids",
         "1.28.0",
+    ),
+    *(
+        _restrict(
+            operator,
+            partial(_selects_wrong_features, has_leaf_modes=operator != "TreeEnsemble"),
+            "`nodes_featureids` must be less than 2^31 and not negative, except for leaves",
+            "nodes_featureids",
+            "1.27.0",
+        )
+        for operator in ("TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble")
     ),
     *(
         _restrict("TreeEnsemble", partial(_has_negatives, name=name), f"`{name}` must not be negative", name)

@@ -530,6 +530,33 @@ def test_zero_points_without_a_name(call: str, expected: tuple[str, str]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (f"{2**60}, 4, 2", "refused"),
+        (f"{2**61}, 4, 0", "refused"),
+        (f"{2**60}, 4, 1", "loads"),
+        (f"N, 4, {2**62}, {2**62}", "loads"),
+    ],
+)
+def test_sizes_of_a_group_normalization(shape: str, expected: str) -> None:
+    """The body reshapes the result to the shape of the input, whose sizes releases since 1.28.0 multiply."""
+    inputs = f"(float[{shape}] x, float[4] s)"
+    body = f"{inputs} => (float[] y) {{ y = GroupNormalization <num_groups = 2> (x, s, s) }}"
+    model = f'<ir_version: 10, opset_import: ["" : 21]> g {body}'
+
+    assert ["loads", expected] == [prediction(model, release).verdict for release in ("1.27.0", "1.28.0")]
+
+
+@pytest.mark.parametrize(("output", "expected"), [("c", "refused"), ("float[] c", "loads")])
+def test_result_of_a_sequence_map(output: str, expected: str) -> None:
+    """Releases make an empty sequence of the declared type."""
+    node = f"SequenceMap (s) <body = b (float[2] a) => ({output}) {{ c = Neg (a) }}>"
+    body = f"(seq(float[2]) s) => (seq(float[2]) y) {{ y = {node} }}"
+
+    assert [expected] * 2 == [verdict(17, body, release) for release in ("1.16.3", "1.32.0")]
+
+
+@pytest.mark.parametrize(
     ("inputs", "pads", "options", "expected"),
     [
         ("", "<int64[2] p = {0, 0}>", "", "loads"),
@@ -825,6 +852,41 @@ def test_constants_that_can_be_computed(constants: str, call: str) -> None:
     body = f"(float[1] x) => (float y) <{constants}> {{ y = {call} }}"
 
     assert ["loads", "loads"] == [verdict(17, body, release) for release in ("1.26.0", "1.27.0")]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "node", "expected"),
+    [
+        ("", "y = Gather (a, q)", ["refused", "unknown"]),
+        ("", "w = Identity (a) r = Identity (q) y = Gather (w, r)", ["refused", "unknown"]),
+        (", int64[1] i", "y = Gather (a, q)", ["loads", "loads"]),
+        ("", "y = Gather (x, q)", ["loads", "loads"]),
+    ],
+)
+def test_constants_behind_identity(inputs: str, node: str, expected: list[str]) -> None:
+    """Releases remove Identity before they compute nodes of constants."""
+    constants = "<float[2] a = {1, 2}, int64[1] i = {2}>"
+    body = f"(float[3] x{inputs}) => (float[] y) {constants} {{ q = Identity (i) {node} }}"
+
+    assert expected == [verdict(17, body, release) for release in ("1.26.0", "1.27.0")]
+
+
+@pytest.mark.parametrize(
+    ("shape", "scales", "expected"),
+    [
+        ("[1, 1, 2, 2]", "{1, 1, 2, 2}", "loads"),
+        ("[1, 1, 2, 2]", "{1, 1, 0, 2}", "refused"),
+        ("[1, 1, 2, 2]", "{1, 1, 2}", "refused"),
+        ("[]", "{1, 1, 2}", "loads"),
+    ],
+)
+def test_scales_behind_identity(shape: str, scales: str, expected: str) -> None:
+    """onnx does not infer the scales, so that it does not compare their number with the rank."""
+    count = scales.count(",") + 1
+    inputs = f"(float{shape} x) => (float[] y) <float[{count}] s = {scales}>"
+    body = f'{inputs} {{ q = Identity (s) y = Resize (x, "", q) }}'
+
+    assert [expected] * 2 == [verdict(17, body, release) for release in ("1.16.3", "1.32.0")]
 
 
 def test_range_with_an_overflow() -> None:

@@ -56,6 +56,8 @@ def verdict(operator: str, attributes: dict[str, object], release: str) -> str:
         ({"nodes_modes": ["BRANCH", "LEAF", "LEAF"]}, "1.23.0"),
         ({"target_ids": [0, -1]}, "1.26.0"),
         ({"target_ids": [0, 1]}, "1.26.0"),
+        ({"nodes_featureids": [-1, 0, 0]}, "1.27.0"),
+        ({"nodes_featureids": [2**31, 0, 0]}, "1.27.0"),
     ],
 )
 def test_trees(changed: dict[str, object], first: str) -> None:
@@ -66,6 +68,11 @@ def test_trees(changed: dict[str, object], first: str) -> None:
     ]
 
     assert expected == [verdict("TreeEnsembleRegressor", REGRESSOR | changed, release) for release in releases]
+
+
+def test_features_of_leaves() -> None:
+    """Leaves compare no feature."""
+    assert "loads" == verdict("TreeEnsembleRegressor", REGRESSOR | {"nodes_featureids": [0, -1, 2**31]}, "1.32.0")
 
 
 def test_valid_trees() -> None:
