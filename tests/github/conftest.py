@@ -50,9 +50,11 @@ def engine(tmp_path: Path, installed: Path) -> Engine:
 
 @pytest.fixture(scope="session")
 def quick(clone: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the action with the wheel already installed."""
+    """Return the action with the wheel already installed, and two projects; `act` copies all files for each step."""
     folder = tmp_path_factory.mktemp("quick") / "action"
-    shutil.copytree(clone, folder, symlinks=True)
+    for name in ("comment", "pull-request", "fixtures/projects/broken", "fixtures/projects/quickstart"):
+        shutil.copytree(clone / name, folder / name, symlinks=True)
+    shutil.copy(clone / "action.yml", folder)
     for path in (folder / name / "action.yml" for name in ("", "comment", "pull-request")):
         python = installed.with_name("python")
         text, count = re.subn(
