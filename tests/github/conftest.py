@@ -10,15 +10,19 @@ import pytest
 from filelock import FileLock
 
 from tests.harness.github.actions_engine import Engine
-from tests.harness.repositories.checkout import ROOT, clone_of_this, commit
+from tests.harness.repositories.checkout import ROOT, commit, copy_tree
 
 
 @pytest.fixture(scope="session")
 def clone(shared_folder: Path) -> Path:
-    """Return a repository with this checkout's files as its only commit; tests do not modify it."""
+    """Return a repository with this checkout's files as its only commit; tests do not modify it.
+
+    Files that only tests read are left out: `act` and the hook runners copy the whole repository many times.
+    """
     with FileLock(shared_folder / "clone.lock"):
         if not (shared_folder / "clone" / ".git").exists():
-            clone_of_this(shared_folder / "clone")
+            for_tests = ("bench", "campaigns", "tests", "fixtures/reports", "fixtures/rules", "fixtures/texts")
+            commit(copy_tree(ROOT, shared_folder / "clone", without=for_tests))
     return shared_folder / "clone"
 
 
