@@ -55,10 +55,19 @@ def drifting(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_bad_calibration_closes_the_gate(repository: Repository) -> None:
-    """The finding covers every release and names the layer that was calibrated badly; the other models pass."""
+    """The finding covers every release and names the layer that was calibrated badly; the other models pass.
+
+    The report contains the figures of each quantized model with their bounds and the source of each bound.
+    """
     report = repository.report(status=1)
     actual = drifting(report)
     states = {(Path(cell["model"]).stem, cell["state"]) for cell in report["cells"]}
+    figures = [
+        measurement for measurement in report["measured"] if measurement["pair"].endswith("against models/network.onnx")
+    ]
+    bounds = {
+        (figure["metric"], figure["bound"], figure["bound_from"]) for figure in figures if figure["bound"] is not None
+    }
 
     assert sorted(actual) == ["bad", "spoiled"]
     assert [each["runtimes"] for each in actual.values()] == [RELEASES, RELEASES]
@@ -67,18 +76,6 @@ def test_bad_calibration_closes_the_gate(repository: Repository) -> None:
     assert (actual["bad"]["node"], actual["spoiled"]["node"]) == ("conv1", "relu2")
     assert states == {*((name, "pass") for name in FINE), ("bad", "fail"), ("spoiled", "fail")}
     assert (report["undecided"], report["skipped"]) == ([], [])
-
-
-def test_every_figure_has_its_bound(repository: Repository) -> None:
-    """The report contains the figures of each quantized model with their bounds and the source of each bound."""
-    report = repository.report(status=1)
-    figures = [
-        measurement for measurement in report["measured"] if measurement["pair"].endswith("against models/network.onnx")
-    ]
-    bounds = {
-        (figure["metric"], figure["bound"], figure["bound_from"]) for figure in figures if figure["bound"] is not None
-    }
-
     assert {Path(figure["model"]).stem for figure in figures} == {"bad", "dynamic", "good", "operators", "spoiled"}
     assert bounds == {("sqnr_db", 20.0, "type"), ("cosine", 0.99, "type")}  # too few rows for top-1 agreement
 

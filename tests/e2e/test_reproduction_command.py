@@ -13,7 +13,7 @@ from tests.harness.repositories.user_repository import Repository
 
 pytestmark = [pytest.mark.index, pytest.mark.torch]
 
-FAULTY = ("approximate", "frames", "overflow", "retrained", "wrong-reshape")
+FAULTY = ("approximate", "frames", "overflow", "wrong-reshape")
 AXIS = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, 4] x) => (float[1, 4] y) <int64[2] shape = {1, 4}> { y = Reshape(x, shape) }"""
 

@@ -72,7 +72,7 @@ def test_rounding_is_told_from_faults(small: Repository, toolchain: Path) -> Non
     lock = (small.folder / "onnxgate.lock").read_text()
     report = small.report("--stage", "parity", status=1)
     origins = {figure["bound_from"] for figure in report["measured"] if figure["metric"] == "worst_abs"}
-    measured = small.run("lock", "--measure").out
+    measured = small.run("lock", "--measure", "models/lost.onnx").out
 
     assert [("source-mismatch", "models/wrong.onnx")] == [
         (finding["rule"], finding["model"]) for finding in report["findings"]
@@ -248,7 +248,7 @@ def test_float16_rounding_does_not_hide_faults(small: Repository, toolchain: Pat
     assert "dB, measured in this check)" in messages["models/query.onnx"]
     assert ["models/canceling.onnx"] == [skipped["model"] for skipped in report["skipped"]]
     assert "output `y` was compared in float16 only" in report["skipped"][0]["reason"]
-    measured = small.run("lock", "--measure").out
+    measured = small.run("lock", "--measure", "models/converted.onnx").out
     assert "the source computes in float32, but the model in 16 bits" in measured
     assert [] == small.report("--stage", "parity", "models/converted.onnx")["findings"]
 

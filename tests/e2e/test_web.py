@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,9 @@ import onnx
 import pytest
 
 from onnxgate.runtimes.protocol import WORKER_FOLDER
-from tests.conftest import need
+from tests.conftest import ROOT, need
+from tests.e2e.conftest import PROJECTS, Make
+from tests.harness.repositories.checkout import copy_tree
 from tests.harness.repositories.user_repository import Repository
 from tests.runtimes.engines.test_web import npm_trouble
 
@@ -44,15 +47,23 @@ REFUSED = '<ir_version: 8, opset_import: ["" : 17, "d" : 1]> g (float[N] x) => (
 
 
 @pytest.fixture
-def web(project: Callable[[str], Repository]) -> Repository:
+def web(
+    project: Callable[[str], Repository], command: Repository, create_once: Callable[[str, Make], Path]
+) -> Repository:
     """Return the quickstart project, locked for both engines."""
     need("node")
     if trouble := npm_trouble():
         pytest.skip(trouble)
-    repository = project("quickstart")
-    repository.write("onnxgate.toml", TARGETS)
-    (repository.folder / "onnxgate.lock").unlink()
-    repository.run("lock")
+
+    def make(folder: Path) -> None:
+        locked = command.at(copy_tree(ROOT / PROJECTS / "quickstart", folder / "project"))
+        locked.write("onnxgate.toml", TARGETS)
+        (locked.folder / "onnxgate.lock").unlink()
+        locked.run("lock")
+
+    repository, locked = project("quickstart"), create_once("web", make) / "project"
+    for name in ("onnxgate.toml", "onnxgate.lock"):
+        shutil.copy(locked / name, repository.folder)
     return repository
 
 

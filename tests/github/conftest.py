@@ -10,15 +10,19 @@ import pytest
 from filelock import FileLock
 
 from tests.harness.github.actions_engine import Engine
-from tests.harness.repositories.checkout import ROOT, clone_of_this, commit
+from tests.harness.repositories.checkout import ROOT, commit, copy_tree
 
 
 @pytest.fixture(scope="session")
 def clone(shared_folder: Path) -> Path:
-    """Return a repository with this checkout's files as its only commit; tests do not modify it."""
+    """Return a repository with this checkout's files as its only commit; tests do not modify it.
+
+    Files that only tests read are left out: `act` and the hook runners copy the whole repository many times.
+    """
     with FileLock(shared_folder / "clone.lock"):
         if not (shared_folder / "clone" / ".git").exists():
-            clone_of_this(shared_folder / "clone")
+            for_tests = ("bench", "campaigns", "tests", "fixtures/reports", "fixtures/rules", "fixtures/texts")
+            commit(copy_tree(ROOT, shared_folder / "clone", without=for_tests))
     return shared_folder / "clone"
 
 
@@ -50,9 +54,11 @@ def engine(tmp_path: Path, installed: Path) -> Engine:
 
 @pytest.fixture(scope="session")
 def quick(clone: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the action with the wheel already installed."""
+    """Return the action with the wheel already installed, and two projects; `act` copies all files for each step."""
     folder = tmp_path_factory.mktemp("quick") / "action"
-    shutil.copytree(clone, folder, symlinks=True)
+    for name in ("comment", "pull-request", "fixtures/projects/broken", "fixtures/projects/quickstart"):
+        shutil.copytree(clone / name, folder / name, symlinks=True)
+    shutil.copy(clone / "action.yml", folder)
     for path in (folder / name / "action.yml" for name in ("", "comment", "pull-request")):
         python = installed.with_name("python")
         text, count = re.subn(

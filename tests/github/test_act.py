@@ -113,7 +113,7 @@ def test_hostile_inputs_are_only_text(quick_actor: Actor, tmp_path: Path) -> Non
 
 def test_a_usage_error_has_an_annotation_a_summary_and_outputs(quick_actor: Actor, tmp_path: Path) -> None:
     """A repository without a config is every newcomer's first run."""
-    ran = use(quick_actor, tmp_path, working_directory="docs")
+    ran = use(quick_actor, tmp_path, working_directory="comment")
 
     [said] = ran.annotations()
     outputs = ran.outputs("gate")

@@ -219,13 +219,23 @@ def test_the_environment_is_small_and_pinned(hooks: Hooks) -> None:
 
 @pytest.mark.torch
 def test_the_whole_gate_runs_by_hand(
-    hooks: Hooks, toolchain: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    hooks: Hooks, installed: Path, toolchain: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`onnxgate-run` re-exports with the active environment, although the hook has its own."""
+    """`onnxgate-run` re-exports with the active environment, although the hook has its own. One model is enough."""
     monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(cache))
     monkeypatch.setenv("VIRTUAL_ENV", str(toolchain.parent.parent))
     monkeypatch.setenv("PATH", str(toolchain.parent), prepend=os.pathsep)
+    config = (hooks.project / "onnxgate.toml").read_text(encoding="utf-8")
+    config, _, encoder = config.replace('select = "minors"', 'select = "newest"').partition(
+        '[[model]]\npath = "models/encoder'
+    )
+    assert encoder
+    (hooks.project / "models/encoder.onnx").unlink()
+    change(hooks, "onnxgate.toml", config)
+    subprocess.run([installed, "lock"], cwd=hooks.project, check=True, capture_output=True)
+    commit(hooks.project)
 
     results, printed = hooks.results("--hook-stage", "manual", "onnxgate-run")
 
     assert results == {"all stages": "Passed"}, printed
+    assert "pass: 1 model on 2 runtimes" in printed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,17 +35,11 @@ def commit(folder: Path) -> str:
     return git(folder, "rev-parse", "HEAD")
 
 
-def copy_tree(source: Path, target: Path) -> Path:
-    """Copy the files below a folder of this checkout that git tracks or would add."""
-    names = git(source, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
+def copy_tree(source: Path, target: Path, without: Sequence[str] = ()) -> Path:
+    """Copy the files below a folder of this checkout that git tracks or would add, except those in some folders."""
+    others = [f":!{name}" for name in without]
+    names = git(source, "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *others).split("\0")
     for name in (name for name in names if (source / name).is_file()):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source / name, target / name, follow_symlinks=False)
-    return target
-
-
-def clone_of_this(target: Path) -> Path:
-    """Create a repository with this checkout's files as its only commit."""
-    copy_tree(ROOT, target)
-    commit(target)
     return target

@@ -35,9 +35,9 @@ def main() -> None:
         options.out,
         input_names=["features"],
         output_names=["choices"],
-        dynamic_shapes={"features": {0: torch.export.Dim("batch")}},
+        dynamic_axes={"features": {0: "batch"}, "choices": {0: "batch"}},
         opset_version=18,
-        external_data=False,
+        dynamo=False,
     )
 
 
