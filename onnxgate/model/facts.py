@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 DEFAULT_DOMAIN = "ai.onnx"
 """Domain of the standard operators. Models may contain "" instead of it; facts and reports always contain this name."""
+CONTRIB_DOMAIN = "com.microsoft"
+"""Domain of the operators that ONNX Runtime adds to those of ONNX."""
 INTERNAL_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 """Domains of operators that ONNX Runtime adds to a model when it optimizes the graph.
 

@@ -12,6 +12,7 @@ from tests.harness.models import parse, write
 from tests.model.equality.test_model_comparison import BRANCHES
 
 HEAD = '<ir_version: 8, opset_import: ["": 16, "my": 1, "com.microsoft": 1]>'
+CONTRIB = '<domain: "my", opset_import: ["com.microsoft": 1]> f '
 FUNCTION = '<domain: "my", opset_import: ["": 16]> f '
 
 
@@ -41,6 +42,16 @@ def fault_of(tmp_path: Path, call: str, function: str) -> str:
             '<domain: "my", opset_import: ["ai.onnx": 16]> f (a) => (b) { b = ai.onnx.Neg (a) }',
             "`Neg` has the domain `ai.onnx`, which must be empty",
         ),
+        (
+            "y = Neg (x)",
+            FUNCTION + "(a) => (b) { b = com.microsoft.Gelu (a) }",
+            "its local function `my.f` uses `com.microsoft.Gelu`, but does not import the domain",
+        ),
+        (
+            "y = Neg (x)",
+            FUNCTION + "(a) => (b) { k = com.microsoft.Constant () b = Add (a, k) }",
+            "its local function `my.f` uses `com.microsoft.Constant`, but does not import the domain",
+        ),
     ],
 )
 def test_functions_that_runtimes_refuse(tmp_path: Path, call: str, function: str, expected: str) -> None:
@@ -55,6 +66,10 @@ def test_functions_that_runtimes_refuse(tmp_path: Path, call: str, function: str
         ("y = my.f (x)", FUNCTION + "(a) => (b) { b = Neg (a) }"),
         ("y = Neg (x)", FUNCTION + "(a) => () { b = Neg (a) }"),
         ("y = Neg (x)", '<domain: "my", opset_import: ["ai.onnx": 16]> f (a) => (b) { b = ai.onnx.Neg (a) }'),
+        (
+            "y = Neg (x)",
+            '<domain: "my", opset_import: ["com.microsoft": 1]> f (a) => (b) { b = com.microsoft.Gelu (a) }',
+        ),
     ],
 )
 def test_functions_that_runtimes_accept(tmp_path: Path, call: str, function: str) -> None:

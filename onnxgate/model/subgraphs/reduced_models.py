@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.files import open_regular
-from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, model_domain, required_bytes
+from onnxgate.model.facts import (
+    CONTRIB_DOMAIN,
+    DEFAULT_DOMAIN,
+    ELEMENT_TYPES,
+    canonical_domain,
+    model_domain,
+    required_bytes,
+)
 from onnxgate.model.reading.external_data import (
     ExternalUse,
     inspect_data_file,
@@ -44,7 +51,6 @@ if TYPE_CHECKING:
 _EXTERNAL_LOCATION = 1
 _ABSENT_LOCATION = "#"
 """Location that marks external data as being in memory, so that onnx opens no file. Source: onnx since 1.16."""
-_CONTRIB_DOMAIN = "com.microsoft"
 _EXPERIMENTAL_DOMAIN = "onnxgate.experimental"
 EXPERIMENTAL_OPERATORS = frozenset(
     (
@@ -109,8 +115,8 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
     for moments in (node for graph in view.graphs for node in graph.nodes if node.operator[:2] == _MOMENTS):
         if all(attribute.name != "axes" for attribute in moments.attributes):
             moments.proto.attribute.add(name="axes", type=7, ints=_MOMENT_AXES)
-    if any(node.operator[0] == _CONTRIB_DOMAIN for node in view.nodes()):
-        _import_domain(copy, _CONTRIB_DOMAIN)  # ONNX Runtime does not require this import. Source: measured on 1.3–1.31
+    if any(node.operator[0] == CONTRIB_DOMAIN for node in view.nodes()):
+        _import_domain(copy, CONTRIB_DOMAIN)  # ONNX Runtime does not require this import. Source: measured on 1.3–1.31
     return copy
 
 
@@ -119,12 +125,12 @@ def needs_copy_for_checker(model: ModelView) -> bool:
     imports = [{opset.domain for opset in holder.opset_import} for holder in (model.proto, *model.proto.functions)]
     operators = {node.operator[:2] for node in model.nodes()}
     renamed = {(DEFAULT_DOMAIN, name) for name in _list_renamed_operators(model.proto)}
-    calls_contrib = any(domain == _CONTRIB_DOMAIN for domain, _ in operators)
+    calls_contrib = any(domain == CONTRIB_DOMAIN for domain, _ in operators)
     return (
         bool(model.declared)
         or model.spells_default_domain
         or any(DEFAULT_DOMAIN in domains for domains in imports)
-        or (calls_contrib and any(_CONTRIB_DOMAIN not in domains for domains in imports))
+        or (calls_contrib and any(CONTRIB_DOMAIN not in domains for domains in imports))
         or not renamed.isdisjoint(operators)
         or _MOMENTS in operators
     )

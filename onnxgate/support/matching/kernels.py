@@ -444,9 +444,10 @@ def match_node(node: TypedNode, implementation: Implementation, providers: Seque
     if implementation.is_probed:
         return match_probed_node(node, implementation)
     operation = node.operation
-    if operation.name == "Constant" and operation.domain != DEFAULT_DOMAIN:
+    is_imported = bool(operation.version) or not node.within
+    if operation.name == "Constant" and operation.domain != DEFAULT_DOMAIN and is_imported:
         return None  # it becomes an initializer, whatever its domain is. Source: measured on 1.16.3 to 1.32.0
-    if not operation.version and (node.within or operation.domain not in implementation.newest_opsets):
+    if not is_imported or (not operation.version and operation.domain not in implementation.newest_opsets):
         importer = "its local function" if node.within else "the model"
         problem = f"`{operation.label}` belongs to domain `{operation.domain}`, which {importer} does not import"
         return SupportGap("unknown-domain", problem)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
-from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain
+from onnxgate.model.facts import CONTRIB_DOMAIN, DEFAULT_DOMAIN, canonical_domain
 from onnxgate.model.onnx_functions import OnnxError, infer_shapes
 from onnxgate.model.reading.tensor_data import read_small_values
 from onnxgate.model.reading.view import NodeView
@@ -20,7 +20,6 @@ from onnxgate.support.matching.constant_nodes import COMPUTED, explain_fault
 from onnxgate.support.matching.graph_values import GraphValues
 from onnxgate.support.matching.onnxruntime.attribute_conditions import find_repeated_ngram
 from onnxgate.support.matching.onnxruntime.contrib_restrictions import (
-    CONTRIB_DOMAIN,
     CONTRIB_RANKS,
     find_wrong_rank,
 )

@@ -7,6 +7,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from onnxgate.model.facts import CONTRIB_DOMAIN
 from onnxgate.support.matching.attribute_values import AttributeValues, number_of
 from onnxgate.support.matching.onnxruntime import attribute_conditions as conditions
 from onnxgate.support.matching.onnxruntime.attribute_restrictions import (
@@ -16,7 +17,6 @@ from onnxgate.support.matching.onnxruntime.attribute_restrictions import (
     require,
 )
 
-CONTRIB_DOMAIN = "com.microsoft"
 _CONTRIB_POOLS = ("MaxpoolWithMask", "NhwcMaxPool", "QLinearAveragePool")
 _LSTMS = ("AttnLSTM", "DynamicQuantizeLSTM")
 _INT32_END = 2**31
