@@ -23,10 +23,12 @@ TOOLS = ("index", "torch", "surface", "frameworks")  # marks of tests that need 
 FULL_FOLDERS = ("tests/campaigns/", "tests/e2e/")
 LONG_TESTS = (
     "tests/e2e/frameworks/",
+    "tests/e2e/test_quickstart.py",
+    "tests/e2e/test_repeated_exports.py",
     "tests/e2e/test_rounding_errors.py",
     "tests/e2e/test_silent_exports.py",
     "tests/e2e/test_tutorial.py",
-    "tests/github/test_act_upgrade.py",
+    "tests/github/test_act.py",
     "tests/tools/test_harvest_support.py",
 )
 """Files with tests of half a minute or more. They start first, since one that starts last runs alone."""

@@ -51,6 +51,7 @@ class Ground:
     folder: Path
     thorough: bool = False
     truths: dict[str, dict[str, Any]] = field(default_factory=dict)
+    template: Path | None = None  # a locked project to copy
 
     @property
     def project(self) -> Path:
@@ -88,6 +89,9 @@ class Ground:
         for folder in (self.temporary, self.cache, self.shared / "environments"):
             folder.mkdir(parents=True, exist_ok=True)
         (self.cache / "environments").symlink_to(self.shared / "environments")
+        if self.template:
+            shutil.copytree(self.template, self.project)
+            return self
         write(self.project / "models" / "small.onnx")
         (self.project / "onnxgate.toml").write_text(CONFIG, encoding="utf-8")
         shutil.copy(ROOT / "fixtures" / "projects" / "broken" / "onnxgate.lock", self.project)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from onnxgate.gate.sharding import plan as sharding_plan
 from onnxgate.project.toml import loads
+from tests.e2e.conftest import Make
 from tests.harness.models import parse, write
 from tests.harness.repositories.user_repository import Repository, wait
 
@@ -31,16 +33,23 @@ reason = "used in several"
 
 
 @pytest.fixture
-def many(small: Repository) -> Repository:
+def many(small: Repository, create_once: Callable[[str, Make], Path]) -> Repository:
     """Return a repository of five models: one loads on no release, and two are not locked."""
-    write(small.folder / "models" / "b.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Neg(x) }")
-    future = parse()
-    future.ir_version = 13
-    write(small.folder / "models" / "future.onnx", future)
-    small.run("lock", "--offline")
-    for name in ("new", "newer"):
-        write(small.folder / "models" / f"{name}.onnx")
-    small.write("onnxgate.toml", small.read("onnxgate.toml") + IGNORES)
+
+    def make(folder: Path) -> None:
+        repository = small.at(shutil.copytree(small.folder, folder / "repository"))
+        write(repository.folder / "models" / "b.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Neg(x) }")
+        future = parse()
+        future.ir_version = 13
+        write(repository.folder / "models" / "future.onnx", future)
+        repository.run("lock", "--offline")
+        for name in ("new", "newer"):
+            write(repository.folder / "models" / f"{name}.onnx")
+        repository.write("onnxgate.toml", repository.read("onnxgate.toml") + IGNORES)
+
+    made = create_once("many", make) / "repository"
+    shutil.rmtree(small.folder)
+    shutil.copytree(made, small.folder)
     return small
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import onnx.parser
 import pytest
 
+from tests.e2e.conftest import Make
 from tests.harness.repositories.user_repository import Repository
 
 pytestmark = pytest.mark.index
@@ -46,13 +49,18 @@ def repository(command: Repository, tmp_path: Path) -> Repository:
 
 
 @pytest.fixture
-def upgradable(repository: Repository) -> Repository:
+def upgradable(repository: Repository, create_once: Callable[[str, Make], Path]) -> Repository:
     """Return a project that is locked on onnxruntime 1.18.1 and supports up to 1.23."""
-    for name, text in (("sound", SOUND), ("passthrough", PASSTHROUGH), ("newer", TOO_NEW), ("never", NEVER)):
-        (repository.folder / f"{name}.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
-    (repository.folder / "onnxgate.toml").write_text(CONFIG, encoding="utf-8")
-    repository.run("lock")
-    repository.run("lock", "--upgrade", "onnxruntime=1.18.1")
+
+    def make(folder: Path) -> None:
+        for name, text in (("sound", SOUND), ("passthrough", PASSTHROUGH), ("newer", TOO_NEW), ("never", NEVER)):
+            (folder / f"{name}.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+        (folder / "onnxgate.toml").write_text(CONFIG, encoding="utf-8")
+        repository.at(folder).run("lock")
+        repository.at(folder).run("lock", "--upgrade", "onnxruntime=1.18.1")
+
+    for path in create_once("upgradable", make).glob("*.*"):
+        shutil.copy(path, repository.folder)
     return repository
 
 

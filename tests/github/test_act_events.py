@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,16 @@ CHECKOUT = {"uses": "actions/checkout@v6"}
 STATIC = "file,lock,support"
 
 
-@pytest.fixture
-def repository(tmp_path: Path, installed: Path) -> Consumer:
+@pytest.fixture(scope="module")
+def origin(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Consumer:
     """Create a repository that uses the action."""
-    return consumer(tmp_path / "repository", installed)
+    return consumer(tmp_path_factory.mktemp("origin") / "repository", installed)
+
+
+@pytest.fixture
+def repository(origin: Consumer, tmp_path: Path) -> Consumer:
+    """Return a copy of that repository."""
+    return replace(origin, folder=shutil.copytree(origin.folder, tmp_path / "repository"))
 
 
 class Scene:

@@ -186,14 +186,14 @@ def test_variables_of_the_job_do_not_make_the_gate_pass(engine: Engine, name: st
     assert "cannot be preloaded" not in ran.log
 
 
-@pytest.fixture
-def attacked(engine: Engine) -> Engine:
-    """Return an engine whose workspace has a lock, a model that does not match it, and an export script."""
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a repository with a lock, a model that does not match it, and an export script."""
     import onnx
 
-    folder = engine.workspace
+    folder = tmp_path_factory.mktemp("attacked") / "workspace"
+    (folder / "models").mkdir(parents=True)
     git(folder, "init", "--quiet")
-    (folder / "models").mkdir()
     (folder / "onnxgate.toml").write_text(CONFIG, encoding="utf-8")
     (folder / "export.py").write_text(EXPORT, encoding="utf-8")
     onnx.save(onnx.parser.parse_model(MODEL % "Relu"), folder / "models/a.onnx")
@@ -204,6 +204,13 @@ def attacked(engine: Engine) -> Engine:
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message=lock")
     onnx.save(onnx.parser.parse_model(MODEL % "NotAnOperator"), folder / "models/a.onnx")
+    return folder
+
+
+@pytest.fixture
+def attacked(engine: Engine, workspace: Path) -> Engine:
+    """Return an engine with a copy of that repository."""
+    shutil.copytree(workspace, engine.workspace, dirs_exist_ok=True)
     return replace(engine, environment={**engine.environment, "ONNXGATE_CACHE_DIR": str(engine.scratch / "cache")})
 
 

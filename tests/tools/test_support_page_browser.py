@@ -175,7 +175,7 @@ def test_answers_are_those_of_the_command(page: Page) -> None:
 def test_answers_for_types_are_those_of_the_command(page: Page) -> None:
     """The page shows the same releases and reasons as `onnxgate support`, for each type of a sample of operators."""
     expected: dict[str, dict[str, list[list[str]]]] = {}
-    for answer in [answer for answers in page.answers.values() for answer in answers[::10]]:
+    for answer in [answer for answers in page.answers.values() for answer in answers[::25]]:
         for version in answer.versions:
             for support in version.types:
                 address = f"{write_address(answer, version)}/{shorten(support.type)}"
@@ -183,7 +183,7 @@ def test_answers_for_types_are_those_of_the_command(page: Page) -> None:
     page.open()
     read = page.read(*expected)
 
-    assert len(expected) > 500
+    assert len(expected) > 200
     for (address, by_parameter), it in zip(expected.items(), read, strict=True):
         shown = {name: spans for title, spans in it["answers"] for name in title.rpartition(" = ")[0].split(", ")}
         assert shown == by_parameter, address

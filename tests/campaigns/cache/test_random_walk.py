@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tests.harness.repositories.checkout import NOBODY
 from tests.harness.repositories.user_repository import Repository, usual_environment
 
-SEED, STEPS = 11, 6
+SEED, STEPS = 11, 5
 
 
 def test_warm_and_cold(installed: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from campaigns.conformance import backend_models, corpora, environments, mutants
 from campaigns.conformance.mutant_comparison import MutantCounts, compare_mutants, count
 
-SIZE = 1500
+SIZE = 1000
 RELEASE = "1.31.1"
 
 

@@ -26,12 +26,18 @@ QUICK = [
 ]
 
 
+@pytest.fixture(scope="module")
+def template(installed: Path, shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create the project that all tests copy."""
+    return Ground(installed, shared_folder / "a cache", tmp_path_factory.mktemp("template")).laid().project
+
+
 @pytest.fixture
-def ground(installed: Path, shared_folder: Path, tmp_path: Path) -> Ground:
+def ground(template: Path, installed: Path, shared_folder: Path, tmp_path: Path) -> Ground:
     """Return a separate project with the environments that all tests share."""
     if not Path("/proc/self").is_dir():
         pytest.skip("needs /proc")
-    return Ground(installed, shared_folder / "a cache", tmp_path, truths=TRUTHS)
+    return Ground(installed, shared_folder / "a cache", tmp_path, truths=TRUTHS, template=template)
 
 
 @pytest.mark.parametrize("name", QUICK)

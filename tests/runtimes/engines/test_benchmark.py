@@ -116,12 +116,12 @@ def test_three_times_the_work_exceeds_budgets(setup: BenchmarkSetup) -> None:
 
 
 def test_equal_models_stay_within_budgets(setup: BenchmarkSetup) -> None:
-    """Four benchmarks of equal models stay within the budgets, even on a busy machine."""
+    """Two benchmarks of equal models stay within the budgets, even on a busy machine."""
     one, other = chain(setup.folder / "one.onnx", 5), chain(setup.folder / "other.onnx", 5)
-    actual = [setup.raced(one, other, memory_runs=1) for _ in range(4)]
+    actual = [setup.raced(one, other, memory_runs=1) for _ in range(2)]
 
-    assert [_verdict("time", benchmark.compute_time_ratio(each), 1.2) for each in actual] == ["within"] * 4
-    assert [_verdict("memory", benchmark.compute_memory_ratio(each, 1.2), 1.2) for each in actual] == ["within"] * 4
+    assert [_verdict("time", benchmark.compute_time_ratio(each), 1.2) for each in actual] == ["within"] * 2
+    assert [_verdict("memory", benchmark.compute_memory_ratio(each, 1.2), 1.2) for each in actual] == ["within"] * 2
 
 
 def test_zero_rounds_are_not_measured(setup: BenchmarkSetup) -> None:
