@@ -126,33 +126,6 @@ def project(worker: tuple[subprocess.Popen[str], Path], tmp_path: Path) -> Asker
     return Asker(worker[0], tmp_path, worker[1])
 
 
-COUNTING = """
-    from pathlib import Path
-
-    import torch
-    from onnxscript._internal.values import TracedOnnxFunction
-
-    def build():
-        return torch.nn.ReLU(), (torch.zeros(2),)
-
-    def count():
-        parsed = TracedOnnxFunction.function_ir.fget.cache_info().misses
-        with Path(__file__).with_name("parsed").open("a") as file:
-            file.write(f"{parsed} ")
-        return build()
-"""
-
-
-def test_signatures_of_operators_are_parsed_once(project: Asker) -> None:
-    """The exporter would parse them again for each model, which takes half of the time."""
-    project.write("net.py", COUNTING)
-    results = [project.ask(f"net.py:{name}") for name in ("build", "count", "count")]
-    first, second = (project.folder / "parsed").read_text(encoding="utf-8").split()
-
-    assert [result["failure"] for result in results] == [None] * 3
-    assert first == second != "0"
-
-
 def failure(result: dict[str, Any]) -> tuple[str, str]:
     """Return the exception class and the text of the failure."""
     assert result["failure"] is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import linecache
 import os
 import sys
@@ -210,22 +209,7 @@ def _call_exporter(job: Wire, recipe: SourceResult, path: Optional[str], **optio
         raise
 
 
-def keep_signatures() -> None:
-    """Let all dynamo exports of this process share the signatures of operators, which each export parses again.
-
-    Source: this takes 0.3 s of the 0.6 s of CPU time for exporting a small model with torch 2.13 and onnxscript 0.7.
-    """
-    with contextlib.suppress(Exception):  # other releases are only slower
-        from onnxscript._internal.values import TracedOnnxFunction
-
-        parse = TracedOnnxFunction.function_ir.fget
-        if not hasattr(parse, "cache_info"):
-            TracedOnnxFunction.function_ir = property(functools.lru_cache(maxsize=None)(parse))
-
-
 def _run_exporter(recipe: SourceResult, path: Optional[str], options: Wire) -> Any:
-    if recipe.dynamo:
-        keep_signatures()
     seed_generators()
     return torch.onnx.export(
         recipe.model,

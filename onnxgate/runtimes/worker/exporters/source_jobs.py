@@ -167,7 +167,6 @@ def probe(job: Wire, phase: Phase) -> Wire:
         try:
             module = importlib.import_module(name)
             if name == "torch":  # loading the exporter's operators takes 1.9 s. Source: torch 2.13
-                importlib.import_module(".pytorch", __package__).keep_signatures()
                 model, example = module.nn.Identity(), (module.zeros(1),)
                 module.onnx.export(model, example, io.BytesIO(), dynamo=True, verbose=False)
         except Exception:  # noqa: BLE001 - a later export reports the error
