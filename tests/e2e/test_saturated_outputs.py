@@ -30,7 +30,7 @@ def build():
 
 if __name__ == "__main__":
     model, args = build()
-    torch.onnx.export(model, args, "models/small.onnx", dynamo=True, input_names=["x"], output_names=["y"])
+    torch.onnx.export(model, args, "models/small.onnx", dynamo=False, input_names=["x"], output_names=["y"])
 """
 
 
