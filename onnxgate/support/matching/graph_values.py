@@ -33,6 +33,8 @@ _MOVED = frozenset(
 Source: 240 nodes of 13 types before If, loaded on 7 releases from 1.16.3 to 1.32.0. The first ones are not computed for
 16-bit floats, of which they have no kernel.
 """
+FOLDED = _COMPUTED | _MOVED
+"""Names of all operators that ONNX Runtime computes."""
 _SMALL_FLOATS = (10, 16)
 _MAX_DEPTH = 32
 """Maximum number of nodes between a constant and a value that is computed from constants only."""
@@ -59,6 +61,7 @@ class GraphValues:
         *,
         is_in_function: bool,
         outer: GraphValues | None = None,
+        outer_constants: frozenset[str] = frozenset(),
     ) -> None:
         self.graph = graph
         self.imports = imports  # opset of each domain
@@ -66,6 +69,7 @@ class GraphValues:
         self.type_of = scope.type_of
         self._scope = scope
         self._outer = outer  # of the graph that contains this one
+        self._outer_constants = outer_constants  # inputs of a function for which calls pass constants of graphs around
         self._producers: Mapping[str, NodeView] | None = None
         self._users: dict[str, list[NodeView]] | None = None
         self._captured: set[str] | None = None
@@ -83,7 +87,14 @@ class GraphValues:
     def with_nodes(self, nodes: tuple[NodeView, ...], captured: set[str]) -> GraphValues:
         """Return the values of the same graph with other nodes, and the names that nodes in subgraphs use."""
         graph = replace(self.graph, nodes=nodes)
-        changed = GraphValues(graph, self._scope, self.imports, is_in_function=self.is_in_function, outer=self._outer)
+        changed = GraphValues(
+            graph,
+            self._scope,
+            self.imports,
+            is_in_function=self.is_in_function,
+            outer=self._outer,
+            outer_constants=self._outer_constants,
+        )
         changed._captured = captured
         return changed
 
@@ -265,7 +276,7 @@ class GraphValues:
 
         Source: nodes in branches with constants of their own and of the model, loaded on ONNX Runtime 1.16.3 to 1.31.1.
         """
-        if self.is_stored_here(name):
+        if self.is_stored_here(name) or name in self._outer_constants:
             return True
         return self._outer is not None and not self._is_input(name) and self._outer.is_stored(name)
 
@@ -273,7 +284,7 @@ class GraphValues:
         """Return whether a constant belongs to this graph, and callers of the model cannot replace it."""
         if self.producer(name) is not None:
             return True
-        return self._is_initializer(name) and self.is_constant(name, 0)
+        return self._is_initializer(name) and name not in self._outer_constants and self.is_constant(name, 0)
 
     def is_constant(self, name: str, depth: int, visited: set[str] | None = None) -> bool:
         """Return whether a value may be computed from constants only, so that ONNX Runtime folds its consumers.

@@ -72,6 +72,8 @@ DESCRIBED = frozenset(
     )
 )
 """Names of the operators that have traits."""
+READERS = frozenset({*COMPUTED, "Concat", "Div", "If", "Mod", "OneHot", "Optional", "Pad", "Resize", "Upsample"})
+"""Names of the operators whose traits depend on the values of constant inputs, also in local functions."""
 _SQUEEZE_WITH_AXES_INPUT = 13
 """First opset in which the axes of Squeeze are an input. Older ones are inferred wrongly by old releases."""
 _INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)

@@ -467,6 +467,33 @@ def test_computed_bounds_in_a_function() -> None:
 
 
 @pytest.mark.parametrize(
+    ("constant", "call", "expected"),
+    [
+        ("float[4] s = {1, 1, 0, 2}", "y = own.f (x, s)", ["refused", "refused"]),
+        ("float[4] s = {1, 1, 2, 2}", "y = own.f (x, s)", ["loads", "loads"]),
+        ("float[4] s = {1, 1, 0, 2}, float[4] t = {1, 1, 2, 2}", "z = own.f (x, s) y = own.f (x, t)", ["refused"] * 2),
+        ("float[4] s = {1, 1, 0, 2}", "y = own.g (x, s)", ["refused", "refused"]),
+        ("", "s = Constant <value = float[4] {1, 1, 0, 2}> () y = own.f (x, s)", ["refused", "refused"]),
+        (
+            "float[4] s = {1, 1, 0, 2}",
+            "y = If (c) <then_branch = t () => (a) { a = own.g (x, s) }, else_branch = e () => (b) { b = Neg (x) }>",
+            ["loads", "refused"],
+        ),
+    ],
+)
+def test_constants_of_callers(constant: str, call: str, expected: list[str]) -> None:
+    """Kernels of a local function read the constants that a call passes; old ones not from outside of a branch."""
+    head = '<domain: "own", opset_import: ["" : 9, "own" : 1]>'
+    model = (
+        f'<ir_version: 8, opset_import: ["" : 9, "own" : 1]> m (float[1,1,4,4] x, bool c) => (float[A,B,C,D] y) '
+        f"<{constant}> {{ {call} }} {head} f (a, b) => (r) {{ r = Upsample (a, b) }} "
+        f"{head} g (a, b) => (r) {{ r = own.f (a, b) }}"
+    )
+
+    assert expected == [prediction(model, release).verdict for release in ("1.28.0", "1.29.0")]
+
+
+@pytest.mark.parametrize(
     ("condition", "expected"), [("[0] c = {}", "refused"), ("[2] c = {1, 0}", "refused"), ("[1] c = {1}", "loads")]
 )
 def test_constant_conditions(condition: str, expected: str) -> None:

@@ -52,12 +52,13 @@ def verdict(operator: str, attributes: dict[str, object], release: str) -> str:
         ({"nodes_truenodeids": [5, 0, 0]}, "1.16.0"),
         ({"nodes_nodeids": [0, 1, 1]}, "1.16.0"),
         ({"target_treeids": [0, 5]}, "1.16.0"),
-        ({"target_weights": [1.0, 2.0, 3.0]}, "1.20.1"),
+        ({"nodes_modes": ["BRANCH_LEQ", "LEAF", "BRANCH_LEQ"]}, "1.16.0"),
+        ({"target_weights": [1.0, 2.0, 3.0]}, "1.20.0"),
+        ({"nodes_featureids": [-1, 0, 0]}, "1.27.0"),
+        ({"nodes_featureids": [2**31, 0, 0]}, "1.27.0"),
         ({"nodes_modes": ["BRANCH", "LEAF", "LEAF"]}, "1.23.0"),
         ({"target_ids": [0, -1]}, "1.26.0"),
         ({"target_ids": [0, 1]}, "1.26.0"),
-        ({"nodes_featureids": [-1, 0, 0]}, "1.27.0"),
-        ({"nodes_featureids": [2**31, 0, 0]}, "1.27.0"),
     ],
 )
 def test_trees(changed: dict[str, object], first: str) -> None:
@@ -223,3 +224,86 @@ def test_classes_of_trees(release: str, expected: str) -> None:
     attributes = classes | {"class_ids": [0, 1, 0], "classlabels_int64s": [0, 1]}
 
     assert expected == verdict("TreeEnsembleClassifier", attributes, release)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"nodes_featureids": [1, -1, 2**40]},
+        {"nodes_truenodeids": [2, 0, 0], "nodes_falsenodeids": [1, 0, 0]},
+        {"nodes_treeids": [2**32, 0, 0]},
+    ],
+)
+def test_trees_that_load(changed: dict[str, object]) -> None:
+    """Features of leaves are not read, and numbers of trees have 32 bits."""
+    assert ["loads"] * 2 == [verdict("TreeEnsembleRegressor", REGRESSOR | changed, it) for it in ("1.16.3", "1.32.0")]
+
+
+def test_nodes_that_are_not_read() -> None:
+    """Old releases require that the first node of a tree leads to all others; newer ones ignore the others."""
+    changed = REGRESSOR | {"nodes_modes": ["LEAF", "BRANCH_LEQ", "LEAF"], "nodes_featureids": [0, -1, 0]}
+    changed |= {"nodes_truenodeids": [0, 2, 0], "nodes_falsenodeids": [0, 0, 0], "target_nodeids": [0, 2]}
+
+    found = [verdict("TreeEnsembleRegressor", changed, release) for release in ("1.20.1", "1.24.4", "1.32.0")]
+    assert found == ["refused", "loads", "loads"]
+
+
+TREES = (
+    "n_targets = 1, leaf_targetids = [0, 0], nodes_splits = float[2] {0, 0}, leaf_weights = float[2] {1, 2}, "
+    "nodes_modes = uint8[2] {0, 0}, nodes_trueleafs = [0, 1], nodes_falseleafs = [1, 1], nodes_falsenodeids = [0, 1]"
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ("tree_roots = [0], nodes_truenodeids = [1, 0], nodes_featureids = [0, 0]", ["loads"] * 4),
+        ("tree_roots = [0, 1], nodes_truenodeids = [1, 0], nodes_featureids = [0, 0]", ["loads"] * 4),
+        ("tree_roots = [1], nodes_truenodeids = [-7, 0], nodes_featureids = [-1, 0]", ["loads"] * 4),
+        ("tree_roots = [0], nodes_truenodeids = [1, 0], nodes_featureids = [0, -1]", ["loads"] + ["refused"] * 3),
+        ("tree_roots = [0], nodes_truenodeids = [0, 0], nodes_featureids = [0, 0]", ["loads"] * 2 + ["refused"] * 2),
+        ("tree_roots = [2], nodes_truenodeids = [1, 0], nodes_featureids = [0, 0]", ["unknown"] * 2 + ["refused"] * 2),
+    ],
+)
+def test_trees_with_roots(changed: str, expected: list[str]) -> None:
+    """Releases read a TreeEnsemble from its roots on, and check only what they read."""
+    model = (
+        '<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 5]> g (float[N, 2] x) => (float[N, 1] y) '
+        f"{{ y = ai.onnx.ml.TreeEnsemble <{TREES}, {changed}> (x) }}"
+    )
+    releases = ("1.26.0", "1.29.0", "1.30.0", "1.32.0")
+
+    assert expected == [prediction(model, release).verdict for release in releases]
+
+
+@pytest.mark.parametrize(
+    ("opset", "type_name", "body", "expected"),
+    [
+        (3, "float[N, 2]", "ai.onnx.ml.Imputer <replaced_value_float = 0.0> (x)", ["refused"] * 2),
+        (3, "float[N, 2]", "ai.onnx.ml.Imputer <imputed_value_floats = [1.0]> (x)", ["loads"] * 2),
+        (3, "map(int64, float)", 'ai.onnx.ml.CastMap <map_form = "SPARSE", max_map = 0> (x)', ["refused"] * 2),
+        (3, "map(int64, float)", 'ai.onnx.ml.CastMap <map_form = "DENSE", max_map = 0> (x)', ["loads"] * 2),
+        (1, "string[N]", "ai.onnx.ml.LabelEncoder <default_int64 = 1> (x)", ["refused"] * 2),
+        (1, "string[N]", 'ai.onnx.ml.LabelEncoder <classes_strings = ["a"]> (x)', ["loads"] * 2),
+    ],
+)
+def test_required_attributes(opset: int, type_name: str, body: str, expected: list[str]) -> None:
+    """Kernels require attributes that schemas do not."""
+    model = (
+        f'<ir_version: 8, opset_import: ["" : 15, "ai.onnx.ml" : {opset}]> g ({type_name} x) => (y) {{ y = {body} }}'
+    )
+
+    assert expected == [prediction(model, release).verdict for release in ("1.16.3", "1.32.0")]
+
+
+@pytest.mark.parametrize(
+    ("labels", "bases", "expected"),
+    [(2, 1, "loads"), (2, 2, "loads"), (2, 3, "refused"), (3, 3, "loads"), (3, 1, "refused")],
+)
+def test_base_values_of_classes(labels: int, bases: int, expected: str) -> None:
+    """Since 1.27.0, a TreeEnsembleClassifier of more than two classes needs a base value for each, or none."""
+    classes = {name.replace("target", "class"): it for name, it in REGRESSOR.items() if name != "n_targets"}
+    attributes = classes | {"classlabels_int64s": list(range(labels)), "base_values": [0.5] * bases}
+
+    found = [verdict("TreeEnsembleClassifier", attributes, release) for release in ("1.26.0", "1.27.0")]
+    assert found == ["loads", expected]
