@@ -889,11 +889,18 @@ def test_scales_behind_identity(shape: str, scales: str, expected: str) -> None:
     assert [expected] * 2 == [verdict(17, body, release) for release in ("1.16.3", "1.32.0")]
 
 
-def test_range_with_an_overflow() -> None:
+@pytest.mark.parametrize(
+    ("element", "bounds"),
+    [
+        ("int64", "int64 a = {0}, int64 l = {9223372036854775807}, int64 d = {1}"),
+        ("double", "double a = {-1e308}, double l = {1e308}, double d = {1}"),
+        ("double", "double a = {1e308}, double l = {-1e308}, double d = {1}"),
+        ("double", "double a = {0}, double l = {1e308}, double d = {1e-300}"),
+    ],
+)
+def test_range_with_an_overflow(element: str, bounds: str) -> None:
     """The number of elements overflows, so that the result is empty when releases compute it."""
-    constants = "int64 a = {0}, int64 l = {9223372036854775807}, int64 d = {1}"
-
-    assert "loads" == verdict(17, f"(float x) => (int64[] y) <{constants}> {{ y = Range (a, l, d) }}", "1.24.4")
+    assert "loads" == verdict(17, f"(float x) => ({element}[] y) <{bounds}> {{ y = Range (a, l, d) }}", "1.24.4")
 
 
 @pytest.mark.parametrize(
