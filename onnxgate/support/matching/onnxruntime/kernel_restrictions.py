@@ -12,6 +12,7 @@ from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES
 from onnxgate.support.matching.attribute_values import (
     AttributeValues,
+    integers_of,
     list_untyped_results,
     number_of,
     read_attribute_values,
@@ -136,6 +137,11 @@ _LAST_WITH_ABORT = {"EmbedLayerNormalization": "1.27.0", "QLinearLeakyRelu": "",
 
 Source: EmbedLayerNormalization with one output, 3 nodes, loaded on 11 releases from 1.16.3 to 1.32.0; the others
 without the last input, 4 nodes, loaded on 10.
+"""
+_LAST_WITHOUT_NEGATIVE_AXES = "1.26.0"
+"""Last release that refuses a Resize with constant scales and negative `axes`, although ONNX allows both.
+
+Source: 44 such nodes in 2 opsets with scales and sizes, in branches and functions, loaded on 14 releases.
 """
 _SEGMENTS = (1, 4, 10, 15)
 """Indexes of the inputs for segments of QEmbedLayerNormalization."""
@@ -516,7 +522,15 @@ def _check_scales(operation: Operation, values: AttributeValues, release: str) -
     listed, rank = values.get("scales"), operation.traits.rank
     if 0 <= rank != len(operation.traits.scales):
         return f"`scales` must have a value for each of {rank} axes"
-    is_known = not operation.traits.captures_scales or is_release_within(release, "1.29.0", "")
+    is_captured = operation.traits.captures_scales
+    if (
+        operation.traits.scales
+        and min(integers_of(values, "axes"), default=0) < 0
+        and not is_captured
+        and is_release_within(release, "", _LAST_WITHOUT_NEGATIVE_AXES)
+    ):
+        return "negative `axes` are not supported for constant `scales`"
+    is_known = not is_captured or is_release_within(release, "1.29.0", "")
     scales = (operation.traits.scales if is_known else ()) or (
         tuple(map(float, listed)) if isinstance(listed, tuple) else ()
     )
