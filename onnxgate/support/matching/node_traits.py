@@ -99,7 +99,7 @@ class TraitReader:
             ranks = {index: self.values.rank(node.inputs[index]) for index in range(len(node.inputs))}
             return NodeTraits(wrong_rank=wrong) if (wrong := find_wrong_rank(name, ranks)) else NO_TRAITS
         if domain == CONTRIB_DOMAIN and name == "Pad" and self._has_nested_pads(node.inputs[1:2]):
-            return NodeTraits(wrong_rank="constant `pads` must have one axis, or another one of size 1 before it")
+            return NodeTraits(wrong_rank="constant `pads` must have one axis, or two, of which the first has size 1")
         if name not in DESCRIBED or domain != DEFAULT_DOMAIN or not node.inputs:
             return NO_TRAITS
         if name in _SHAPES and self._has_long_shape(node.inputs[_SHAPES[name] :][:1]):

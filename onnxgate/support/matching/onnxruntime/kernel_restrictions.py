@@ -253,7 +253,7 @@ def _check_arguments(operation: Operation, since: int, values: AttributeValues, 
         case "If":
             return "each output must have a name" if None in outputs else ""
         case "Loop":
-            return "each output of an iteration must have a name" if None in outputs[max(len(inputs) - 2, 0) :] else ""
+            return "each scan output must have a name" if None in outputs[max(len(inputs) - 2, 0) :] else ""
         case "Split":
             has_both = values.get("num_outputs", -1) not in (-1, None) and inputs[1:2] not in ((), (None,))
             return "`num_outputs` is not supported with the input `split`" if has_both else ""
@@ -268,10 +268,12 @@ def _check_arguments(operation: Operation, since: int, values: AttributeValues, 
             return "`scales` or `sizes` is required" if len(inputs) == 1 else ""
         case "com.microsoft.QLinearAdd" | "com.microsoft.QLinearMul":
             is_wrong = None in (*inputs[2:3], *inputs[5:6], *inputs[7:8])
-            return "the zero points of both operands are required, and a third one needs a name" if is_wrong else ""
+            problem = "the zero points of both operands are required, and that of the result must not be an empty name"
+            return problem if is_wrong else ""
         case "com.microsoft.QLinearAveragePool":
             is_wrong = None in (*inputs[2:3], *inputs[4:5])
-            return "the zero point of the input is required, and a second one needs a name" if is_wrong else ""
+            problem = "the zero point of the input is required, and that of the result must not be an empty name"
+            return problem if is_wrong else ""
         case "com.microsoft.QEmbedLayerNormalization" if is_release_within(release, _FIRST_WITH_SEGMENTS, ""):
             return "the inputs for segments must all be present or absent" if _omits_some(inputs, _SEGMENTS) else ""
         case "com.microsoft.GatedDeltaNet":
@@ -348,7 +350,7 @@ def _find_shape_restriction(
         problem = f"`{name}` requires scalars, but an input is computed from constants and has an axis"
         return SupportGap("attribute-unsupported", problem, about="rank")
     if operation.traits.has_list_condition and is_release_within(release, _FIRST_WITH_CONSTANT_BRANCHES, ""):
-        problem = f"`{name}` requires a condition with one element, but the constant has another number"
+        problem = f"`{name}` requires a condition with one element, but the constant has another number of them"
         return SupportGap("attribute-unsupported", problem, about="condition")
     if operation.traits.repeated_ngram:
         problem = f"`{name}`: the pool contains the n-gram `{operation.traits.repeated_ngram}` twice"
