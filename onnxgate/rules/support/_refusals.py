@@ -114,6 +114,8 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
         case AttributeRemoval(attribute):
             if subject.operator in RECURRENT_OPERATORS and attribute == "layout":
                 return "remove `layout`, and transpose inputs and outputs so that the time axis comes first"
+            if (subject.operator, attribute) == ("Resize", "axes"):
+                return "add the rank of the input to negative `axes`"
             return f"remove `{attribute}` if the result stays the same"
 
 

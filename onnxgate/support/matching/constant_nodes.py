@@ -143,8 +143,8 @@ def _check_range(node: NodeView, constants: Sequence[TensorProto]) -> str:
     start, end, step = bounds
     if not step:
         return "the step is 0"
-    count = math.ceil((end - start) / step)
-    return _check_size([count]) if count <= _MAX_RANGE else ""
+    count = (end - start) / step  # of very large floats, it may be infinite or NaN
+    return _check_size([math.ceil(count)]) if abs(count) <= _MAX_RANGE else ""
 
 
 def _check_filled(node: NodeView, constants: Sequence[TensorProto]) -> str:

@@ -78,6 +78,8 @@ class GraphValues:
         self._inputs: set[str] | None = None
         self._sources: dict[str, ValueSource] = {}
         self._used: set[str] | None = None
+        self._folded: set[str] | None = None
+        self._dynamic: set[str] | None = None
 
     @property
     def is_inner(self) -> bool:
@@ -219,57 +221,49 @@ class GraphValues:
             return None
         return next((read_constant(attribute) for attribute in producer.attributes), None)
 
-    def is_folded(self, name: str, depth: int, known: dict[str, bool] | None = None) -> bool:
-        """Return whether ONNX Runtime certainly replaces a value by a constant when it loads the model.
+    def is_folded(self, name: str) -> bool:
+        """Return whether ONNX Runtime certainly replaces a value by a constant when it loads the model."""
+        if self._folded is None:
+            self._folded = set()
+            for node in self.graph.nodes:  # follow all nodes once, since each may be the input of many others
+                if self._is_folded(node):
+                    self._folded.update(node.outputs)
+        if self.producer(name) is not None:
+            return name in self._folded
+        if self._outer is None or self._is_initializer(name) or self._is_input(name):
+            return self.is_stored(name)
+        return self._outer.is_folded(name)
 
-        `known` contains the answers for values that were already followed; a value that depends on
-        itself is not folded.
-        """
-        known = {} if known is None else known
-        if name not in known:
-            known[name] = False
-            known[name] = self._is_folded(name, depth, known)
-        return known[name]
-
-    def _is_folded(self, name: str, depth: int, known: dict[str, bool]) -> bool:
-        producer = self.producer(name)
-        if producer is None:
-            if self._outer is None or self._is_initializer(name) or self._is_input(name):
-                return self.is_stored(name)
-            return self._outer.is_folded(name, depth)
-        if producer.operator[1] == "Constant":
+    def _is_folded(self, node: NodeView) -> bool:
+        """Return whether a node is replaced by constants, given the values that earlier nodes are replaced by."""
+        domain, name = node.operator[:2]
+        if name == "Constant":
             return True
-        if producer.operator[1] == "Shape" and producer.inputs and self.is_fixed(producer.inputs[0]):
+        if name == "Shape" and node.inputs and self.is_fixed(node.inputs[0]):
             return True
-        inputs = [name for name in producer.inputs if name]
-        is_computed = producer.operator[1] in _COMPUTED and not any(self.element(it) in _SMALL_FLOATS for it in inputs)
-        is_known = producer.operator[0] == DEFAULT_DOMAIN and (is_computed or producer.operator[1] in _MOVED)
-        return (
-            is_known
-            and bool(inputs)
-            and depth < _MAX_DEPTH
-            and all(self.is_folded(name, depth + 1, known) for name in inputs)
-        )
+        inputs = [it for it in node.inputs if it]
+        if domain != DEFAULT_DOMAIN or not inputs or (name not in _COMPUTED and name not in _MOVED):
+            return False
+        if not all(map(self.is_folded, inputs)):
+            return False
+        return name in _MOVED or not any(self.element(it) in _SMALL_FLOATS for it in inputs)
 
-    def may_be_folded(self, name: str, depth: int, visited: set[str] | None = None) -> bool:
+    def may_be_folded(self, name: str) -> bool:
         """Return whether ONNX Runtime may replace a value by a constant when it loads a model.
 
-        In local functions, callers may pass a constant. All values in `visited` must be folded, too, so that none is
-        followed again.
+        In local functions, callers may pass a constant.
         """
-        visited = set() if visited is None else visited
-        if name in visited:
-            return True
-        visited.add(name)
-        producer = self.producer(name)
-        if producer is not None:
-            if producer.operator[1] == "Shape" and producer.inputs and self.is_fixed(producer.inputs[0]):
-                return True
-            inputs = [it for it in producer.inputs if it]
-            return depth >= _MAX_DEPTH or all(self.may_be_folded(it, depth + 1, visited) for it in inputs)
+        if self._dynamic is None:
+            self._dynamic = set()
+            for node in self.graph.nodes:
+                is_known = node.operator[1] == "Shape" and bool(node.inputs) and self.is_fixed(node.inputs[0])
+                if not is_known and not all(self.may_be_folded(it) for it in node.inputs if it):
+                    self._dynamic.update(node.outputs)
+        if self.producer(name) is not None:
+            return name not in self._dynamic
         if self._is_input(name):
             return self.is_in_function
-        return self._is_initializer(name) or self._outer is None or self._outer.may_be_folded(name, depth)
+        return self._is_initializer(name) or self._outer is None or self._outer.may_be_folded(name)
 
     def is_stored(self, name: str) -> bool:
         """Return whether a constant belongs to this graph or one around it, and callers of the model cannot replace it.
@@ -289,7 +283,7 @@ class GraphValues:
     def is_constant(self, name: str, depth: int, visited: set[str] | None = None) -> bool:
         """Return whether a value may be computed from constants only, so that ONNX Runtime folds its consumers.
 
-        `visited` is used as in `may_be_folded`.
+        All values in `visited` must be constant, too, so that none is followed again.
         """
         visited = set() if visited is None else visited
         if name in visited:

@@ -100,7 +100,7 @@ class TraitReader:
             ranks = {index: self.values.rank(node.inputs[index]) for index in range(len(node.inputs))}
             return NodeTraits(wrong_rank=wrong) if (wrong := find_wrong_rank(name, ranks)) else NO_TRAITS
         if domain == CONTRIB_DOMAIN and name == "Pad" and self._has_nested_pads(node.inputs[1:2]):
-            return NodeTraits(wrong_rank="constant `pads` must have one axis, or another one of size 1 before it")
+            return NodeTraits(wrong_rank="constant `pads` must have one axis, or two, of which the first has size 1")
         if name not in DESCRIBED or domain != DEFAULT_DOMAIN or not node.inputs:
             return NO_TRAITS
         if name in _SHAPES and self._has_long_shape(node.inputs[_SHAPES[name] :][:1]):
@@ -155,7 +155,7 @@ class TraitReader:
             repeated = find_repeated_ngram(node.attributes)
             return NodeTraits(repeated_ngram=repeated) if repeated else NO_TRAITS
         if name == "Optional":
-            return NodeTraits(fusion="Optional") if self.values.is_folded(node.inputs[0], 0) else NO_TRAITS
+            return NodeTraits(fusion="Optional") if self.values.is_folded(node.inputs[0]) else NO_TRAITS
         if name in ("Div", "Mod"):
             inputs = tuple(map(self._follow_identities, node.inputs))
             return self._read_division(replace(node, inputs=inputs)) if len(inputs) > 1 else NO_TRAITS
@@ -215,7 +215,7 @@ class TraitReader:
         tensor = values.constant(name)
         if tensor is not None:
             return values.is_stored(name) and math.prod(tensor.dims) != 1
-        value_type = values.type_of(name) if values.is_fixed(name) and values.is_folded(name, 0) else None
+        value_type = values.type_of(name) if values.is_fixed(name) and values.is_folded(name) else None
         return value_type is not None and math.prod(dim.dim_value for dim in value_type.tensor_type.shape.dim) != 1
 
     def _find_listed_bounds(self, node: NodeView) -> Literal["", "same graph", "function", "outer graph"]:
@@ -225,7 +225,7 @@ class TraitReader:
         """
         values = self.values
         listed = [name for name in node.inputs if values.rank(name) > 0]
-        if not listed or not all(values.is_folded(name, 0) for name in node.inputs):
+        if not listed or not all(values.is_folded(name) for name in node.inputs):
             return ""
         producers = (values.producer(name) for name in listed)  # Identity is removed before constants are computed
         is_here = any(producer is not None and producer.operator[1] != "Identity" for producer in producers)
@@ -264,7 +264,7 @@ class TraitReader:
         """Return why a node of constants cannot be computed; "" if it can or this is unknown."""
         if node.operator[1] == "Concat":
             names = [name for name in node.inputs if name]
-            is_computed = 0 < len(names) < len(node.inputs) and all(self.values.is_folded(name, 0) for name in names)
+            is_computed = 0 < len(names) < len(node.inputs) and all(self.values.is_folded(name) for name in names)
             return f"input {node.inputs.index('') + 1} is absent" if is_computed else ""
         constants, names = [], [self._follow_identities(name) for name in node.inputs]
         for name in names:
@@ -315,10 +315,10 @@ class TraitReader:
         """Return whether a dividend becomes a constant that has elements when the model is loaded."""
         tensor = self.values.constant(name)
         if tensor is not None:
-            return all(tensor.dims) and self.values.is_folded(name, 0)
+            return all(tensor.dims) and self.values.is_folded(name)
         value_type = self.values.type_of(name)
         has_elements = value_type is not None and all(dim.dim_value for dim in value_type.tensor_type.shape.dim)
-        return has_elements and self.values.is_fixed(name) and self.values.is_folded(name, 0)
+        return has_elements and self.values.is_fixed(name) and self.values.is_folded(name)
 
     def _combine_with_nothing(self, node: NodeView) -> Fusion:
         """Return how ONNX Runtime fails to remove a node that combines a value with a constant without elements."""
@@ -333,7 +333,7 @@ class TraitReader:
                 is_stored = values.constant(name) is not None and values.is_stored(name)
                 if is_stored and values.find_source(other) == "input":
                     return "no elements"
-            elif values.find_source(other) == "computed" and values.is_folded(name, 0):
+            elif values.find_source(other) == "computed" and values.is_folded(name):
                 return "no elements returned" if any(map(values.is_output, node.outputs)) else ""
         return ""
 

@@ -5,6 +5,8 @@ Each model was loaded on ONNX Runtime 1.16.3, 1.20.1, 1.24.4, 1.31.1 and 1.32.0.
 
 from __future__ import annotations
 
+import time
+
 import onnx.parser
 import pytest
 from onnx import AttributeProto, ModelProto, TensorProto, helper
@@ -13,7 +15,7 @@ from onnxgate.model.onnx_functions import infer_shapes
 from onnxgate.model.reading.view import ModelView
 from onnxgate.support import limits, operators
 from onnxgate.support.matching.kernels import predict
-from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.matching.type_inference import infer_model_types, infer_node_types
 
 STAMPS = '<ir_version: 8, opset_import: ["" : 17]> '
 
@@ -177,6 +179,31 @@ def test_condition_that_is_computed_along_many_paths() -> None:
     text = f"g (float[2] x) => (float[2] y) <bool c0 = {{1}}> {{ {chain} y = If (c40) {branch} }}"
 
     assert "loads" == verdict(onnx.parser.parse_model(STAMPS + text))
+
+
+def conditions_of_one_value(count: int) -> ModelProto:
+    """Return a model with conditions that are computed from one list of constants."""
+    names = [f"k{index}" for index in range(count)]
+    branches = (
+        "then_branch = t () => (bool[M] t{0}) {{ t{0} = Identity (x) }}, "
+        "else_branch = e () => (bool[M] e{0}) {{ e{0} = Not (x) }}"
+    )
+    nodes = "".join(f"n{at} = Not (v) y{at} = If (n{at}) <{branches.format(at)}> " for at in range(count))
+    weights = ", ".join(f"bool[1] {name} = {{1}}" for name in names)
+    text = f"g (bool[M] x) => (bool[M] y0) <{weights}> {{ v = Concat <axis = 0> ({', '.join(names)}) {nodes} }}"
+    return onnx.parser.parse_model(STAMPS + text)
+
+
+def test_conditions_of_one_value_take_linear_time() -> None:
+    """All constants were followed for each condition: four times the conditions took ten times as long."""
+    times = []
+    for count in (250, 1000):
+        model = conditions_of_one_value(count)
+        started = time.process_time()
+        infer_node_types(model)
+        times.append(time.process_time() - started)
+
+    assert times[1] < 7 * times[0]
 
 
 def test_condition_that_depends_on_itself() -> None:

@@ -56,7 +56,7 @@ class Float8Fusions:
     def find(self, node: NodeView) -> str:
         """Return the operator that replaces a node; "" if there is none. Nodes of constants are computed before."""
         element = self._find_input_type(node) if self._dequantized else 0
-        if not element or all(self._values.may_be_folded(name, 0) for name in node.inputs if name):
+        if not element or all(self._values.may_be_folded(name) for name in node.inputs if name):
             return ""
         is_output = self._values.is_output(node.outputs[0])
         name, consumers = node.operator[1], self._values.list_users(node.outputs[0])

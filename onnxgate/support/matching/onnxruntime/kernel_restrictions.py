@@ -12,6 +12,7 @@ from onnxgate.core.text import join_quoted
 from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES
 from onnxgate.support.matching.attribute_values import (
     AttributeValues,
+    integers_of,
     list_untyped_results,
     number_of,
     read_attribute_values,
@@ -137,6 +138,11 @@ _LAST_WITH_ABORT = {"EmbedLayerNormalization": "1.27.0", "QLinearLeakyRelu": "",
 Source: EmbedLayerNormalization with one output, 3 nodes, loaded on 11 releases from 1.16.3 to 1.32.0; the others
 without the last input, 4 nodes, loaded on 10.
 """
+_LAST_WITHOUT_NEGATIVE_AXES = "1.26.0"
+"""Last release that refuses a Resize with constant scales and negative `axes`, although ONNX allows both.
+
+Source: 44 such nodes in 2 opsets with scales and sizes, in branches and functions, loaded on 14 releases.
+"""
 _SEGMENTS = (1, 4, 10, 15)
 """Indexes of the inputs for segments of QEmbedLayerNormalization."""
 _FIRST_WITH_SEGMENTS = "1.30.0"
@@ -247,7 +253,7 @@ def _check_arguments(operation: Operation, since: int, values: AttributeValues, 
         case "If":
             return "each output must have a name" if None in outputs else ""
         case "Loop":
-            return "each output of an iteration must have a name" if None in outputs[max(len(inputs) - 2, 0) :] else ""
+            return "each scan output must have a name" if None in outputs[max(len(inputs) - 2, 0) :] else ""
         case "Split":
             has_both = values.get("num_outputs", -1) not in (-1, None) and inputs[1:2] not in ((), (None,))
             return "`num_outputs` is not supported with the input `split`" if has_both else ""
@@ -262,10 +268,12 @@ def _check_arguments(operation: Operation, since: int, values: AttributeValues, 
             return "`scales` or `sizes` is required" if len(inputs) == 1 else ""
         case "com.microsoft.QLinearAdd" | "com.microsoft.QLinearMul":
             is_wrong = None in (*inputs[2:3], *inputs[5:6], *inputs[7:8])
-            return "the zero points of both operands are required, and a third one needs a name" if is_wrong else ""
+            problem = "the zero points of both operands are required, and that of the result must not be an empty name"
+            return problem if is_wrong else ""
         case "com.microsoft.QLinearAveragePool":
             is_wrong = None in (*inputs[2:3], *inputs[4:5])
-            return "the zero point of the input is required, and a second one needs a name" if is_wrong else ""
+            problem = "the zero point of the input is required, and that of the result must not be an empty name"
+            return problem if is_wrong else ""
         case "com.microsoft.QEmbedLayerNormalization" if is_release_within(release, _FIRST_WITH_SEGMENTS, ""):
             return "the inputs for segments must all be present or absent" if _omits_some(inputs, _SEGMENTS) else ""
         case "com.microsoft.GatedDeltaNet":
@@ -342,7 +350,7 @@ def _find_shape_restriction(
         problem = f"`{name}` requires scalars, but an input is computed from constants and has an axis"
         return SupportGap("attribute-unsupported", problem, about="rank")
     if operation.traits.has_list_condition and is_release_within(release, _FIRST_WITH_CONSTANT_BRANCHES, ""):
-        problem = f"`{name}` requires a condition with one element, but the constant has another number"
+        problem = f"`{name}` requires a condition with one element, but the constant has another number of them"
         return SupportGap("attribute-unsupported", problem, about="condition")
     if operation.traits.repeated_ngram:
         problem = f"`{name}`: the pool contains the n-gram `{operation.traits.repeated_ngram}` twice"
@@ -516,7 +524,15 @@ def _check_scales(operation: Operation, values: AttributeValues, release: str) -
     listed, rank = values.get("scales"), operation.traits.rank
     if 0 <= rank != len(operation.traits.scales):
         return f"`scales` must have a value for each of {rank} axes"
-    is_known = not operation.traits.captures_scales or is_release_within(release, "1.29.0", "")
+    is_captured = operation.traits.captures_scales
+    if (
+        operation.traits.scales
+        and min(integers_of(values, "axes"), default=0) < 0
+        and not is_captured
+        and is_release_within(release, "", _LAST_WITHOUT_NEGATIVE_AXES)
+    ):
+        return "negative `axes` are not supported for constant `scales`"
+    is_known = not is_captured or is_release_within(release, "1.29.0", "")
     scales = (operation.traits.scales if is_known else ()) or (
         tuple(map(float, listed)) if isinstance(listed, tuple) else ()
     )

@@ -225,7 +225,7 @@ def _find_clipped_activation(values: GraphValues, node: NodeView) -> Fusion:
     if len(node.inputs) <= 1 or not node.inputs[1]:
         return ""
     relu = _find_sole_maker(values, node.inputs[0], "Relu")
-    return "Clip" if relu is not None and values.is_folded(node.inputs[1], 0) else ""
+    return "Clip" if relu is not None and values.is_folded(node.inputs[1]) else ""
 
 
 def _find_product_with_activation(values: GraphValues, node: NodeView) -> Fusion:
@@ -272,7 +272,7 @@ def _find_batched_product(values: GraphValues, node: NodeView) -> Fusion:
     if product is None or max(map(values.rank, product.inputs)) <= _MATRIX:
         return ""
     weights, *vectors = (product.inputs[1], *node.inputs[1:_BATCH_NORMALIZATION_INPUTS])
-    if not all(values.is_folded(name, 0) for name in (weights, *vectors)):
+    if not all(values.is_folded(name) for name in (weights, *vectors)):
         return ""
     size = _list_sizes(values, weights)[1:_MATRIX]
     return "Gemm" if size and all(_list_sizes(values, name) == size for name in vectors) else ""
@@ -364,7 +364,7 @@ def _may_be_computed(values: GraphValues, node: NodeView) -> bool:
 
 def _may_be_constant(values: GraphValues, name: str) -> bool:
     """Return whether a value may become a constant. Callers rarely pass constants to local functions."""
-    return values.is_folded(name, 0) if values.is_in_function else values.may_be_folded(name, 0)
+    return values.is_folded(name) if values.is_in_function else values.may_be_folded(name)
 
 
 def _is_taken_once(values: GraphValues, name: str) -> bool:

@@ -86,7 +86,7 @@ class RemovedNodes:
         """Return the indexes of the subgraphs of an If that are removed if its condition is or becomes a constant."""
         if node.operator[:2] != (DEFAULT_DOMAIN, "If") or not node.inputs:
             return frozenset()
-        if not self._values.may_be_folded(node.inputs[0], 0):
+        if not self._values.may_be_folded(node.inputs[0]):
             return frozenset()
         names = [attribute.name for attribute in node.attributes if attribute.HasField("g")]
         tensor = self._values.constant(node.inputs[0])
@@ -121,7 +121,7 @@ class RemovedNodes:
 
     def _may_keep_shape(self, node: NodeView) -> bool:
         """Return whether an Expand may have a constant shape that is the one of its input."""
-        if len(node.inputs) <= 1 or not node.outputs or not self._values.may_be_folded(node.inputs[1], 0):
+        if len(node.inputs) <= 1 or not node.outputs or not self._values.may_be_folded(node.inputs[1]):
             return False
         before, after = node.inputs[0], node.outputs[0]
         if self._values.producer(before) is None and self._values.is_output(after):

@@ -407,6 +407,36 @@ def test_elements_of_a_scale(size: str, expected: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("inputs", "call", "expected"),
+    [
+        ("", '<axes = [-2, -1]> (x, "", s)', ["refused", "loads"]),
+        ("", '<axes = [2, -1], mode = "linear"> (x, "", s)', ["refused", "loads"]),
+        ("", '<axes = [2, 3]> (x, "", s)', ["loads", "loads"]),
+        ("", '<axes = [-2, -1]> (x, "", "", n)', ["loads", "loads"]),
+        (", float[2] s", '<axes = [-2, -1]> (x, "", s)', ["loads", "loads"]),
+    ],
+)
+def test_negative_axes_of_resize(inputs: str, call: str, expected: list[str]) -> None:
+    """Releases up to 1.26.0 apply constant scales to negative axes before they add the rank."""
+    weights = "<float[2] s = {2, 2}, int64[2] n = {8, 8}>"
+    body = f"(float[1, 1, 4, 4] x{inputs}) => (float y) {weights} {{ y = Resize {call} }}"
+
+    assert expected == [verdict(18, body, release) for release in ("1.26.0", "1.27.0")]
+
+
+@pytest.mark.parametrize("release", ["1.26.0", "1.29.0"])
+def test_captured_scales_for_negative_axes(release: str) -> None:
+    """Releases that refuse negative axes do not read scales that a branch captures."""
+    branches = (
+        'then_branch = t () => (float[B, C, H, W] a) { a = Resize <axes = [-2, -1]> (x, "", s) }, '
+        "else_branch = e () => (float[B, C, H, W] b) { b = Neg (x) }"
+    )
+    body = f"(float[1, 1, 4, 4] x, bool c) => (float[] y) <float[2] s = {{2, 2}}> {{ y = If (c) <{branches}> }}"
+
+    assert "loads" == verdict(18, body, release)
+
+
 @pytest.mark.parametrize(("scales", "expected"), [("1.0, 1.0, 0.5, 0.5", "loads"), ("0.5, 1.0, 0.5, 2.0", "refused")])
 def test_scales_with_antialias(scales: str, expected: str) -> None:
     """Antialiasing resizes the same axes."""
@@ -916,11 +946,18 @@ def test_scales_behind_identity(shape: str, scales: str, expected: str) -> None:
     assert [expected] * 2 == [verdict(17, body, release) for release in ("1.16.3", "1.32.0")]
 
 
-def test_range_with_an_overflow() -> None:
+@pytest.mark.parametrize(
+    ("element", "bounds"),
+    [
+        ("int64", "int64 a = {0}, int64 l = {9223372036854775807}, int64 d = {1}"),
+        ("double", "double a = {-1e308}, double l = {1e308}, double d = {1}"),
+        ("double", "double a = {1e308}, double l = {-1e308}, double d = {1}"),
+        ("double", "double a = {0}, double l = {1e308}, double d = {1e-300}"),
+    ],
+)
+def test_range_with_an_overflow(element: str, bounds: str) -> None:
     """The number of elements overflows, so that the result is empty when releases compute it."""
-    constants = "int64 a = {0}, int64 l = {9223372036854775807}, int64 d = {1}"
-
-    assert "loads" == verdict(17, f"(float x) => (int64[] y) <{constants}> {{ y = Range (a, l, d) }}", "1.24.4")
+    assert "loads" == verdict(17, f"(float x) => ({element}[] y) <{bounds}> {{ y = Range (a, l, d) }}", "1.24.4")
 
 
 @pytest.mark.parametrize(
