@@ -394,13 +394,15 @@ MODEL_RESTRICTIONS = (
                 _shares_false_nodes,
                 "a false node must not be the child of several nodes",
                 "nodes_falsenodeids",
+                "1.16.1",
             ),
             _restrict(
                 operator,
                 _has_unread_nodes,
                 "the first node of a tree must lead to all others",
                 "nodes_nodeids",
-                last="1.20.1",
+                "1.16.1",
+                "1.20.1",
             ),
             _restrict(
                 operator,
@@ -690,5 +692,5 @@ Source: 158 models of these operators with lists that are too short, too long, a
 from 1.16.0 to 1.32.0; 60 of Scaler, LinearClassifier and SVMRegressor, loaded on 9 to 13 releases; models with 5 to 8
 values of each attribute of these operators, loaded on 13 releases from 1.16.3 to 1.32.0; 3,000 models of 30 such
 operators with one or two attributes changed, loaded on 8 of them, and the 85 refused ones among those with one
-attribute changed on 18. Releases that crash on some of the models that a restriction concerns may load others.
+attribute changed on 23. Releases that crash on some of the models that a restriction concerns may load others.
 """

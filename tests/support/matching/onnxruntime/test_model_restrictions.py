@@ -240,12 +240,12 @@ def test_trees_that_load(changed: dict[str, object]) -> None:
 
 
 def test_nodes_that_are_not_read() -> None:
-    """Old releases require that the first node of a tree leads to all others; newer ones ignore the others."""
+    """Releases up to 1.20.1 require that the first node of a tree leads to all others, except for 1.16.0."""
     changed = REGRESSOR | {"nodes_modes": ["LEAF", "BRANCH_LEQ", "LEAF"], "nodes_featureids": [0, -1, 0]}
     changed |= {"nodes_truenodeids": [0, 2, 0], "nodes_falsenodeids": [0, 0, 0], "target_nodeids": [0, 2]}
 
-    found = [verdict("TreeEnsembleRegressor", changed, release) for release in ("1.20.1", "1.24.4", "1.32.0")]
-    assert found == ["refused", "loads", "loads"]
+    found = [verdict("TreeEnsembleRegressor", changed, release) for release in ("1.16.0", "1.16.1", "1.20.1", "1.32.0")]
+    assert found == ["loads", "refused", "refused", "loads"]
 
 
 TREES = (
