@@ -43,13 +43,21 @@ _MIN_INPUTS = {
 
 
 def read_constant(attribute: AttributeProto) -> TensorProto | None:
-    """Return the value of a `Constant` as a tensor; None if it is not a tensor or a list of integers."""
+    """Return the value of a `Constant` as a tensor; None if it is not numeric."""
     from onnx import TensorProto
 
     if attribute.HasField("t"):
         return attribute.t
-    is_list = attribute.name == "value_ints"
-    return TensorProto(data_type=7, dims=[len(attribute.ints)], int64_data=attribute.ints) if is_list else None
+    match attribute.name:
+        case "value_int":
+            return TensorProto(data_type=7, int64_data=[attribute.i])
+        case "value_ints":
+            return TensorProto(data_type=7, dims=[len(attribute.ints)], int64_data=attribute.ints)
+        case "value_float":
+            return TensorProto(data_type=1, float_data=[attribute.f])
+        case "value_floats":
+            return TensorProto(data_type=1, dims=[len(attribute.floats)], float_data=attribute.floats)
+    return None
 
 
 def explain_fault(node: NodeView, constants: Sequence[TensorProto], opset: int) -> str:

@@ -883,6 +883,37 @@ def test_constants_that_cannot_be_computed(name: str) -> None:
     assert ["refused", "unknown"] == [verdict(17, body, release) for release in ("1.26.0", "1.27.0")]
 
 
+@pytest.mark.parametrize("place", ["main", "function"])
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("z = Constant <value_int = 0> () y = Div (x, z)", ["refused", "refused"]),
+        ("z = Constant <value_int = 2> () y = Div (x, z)", ["loads", "loads"]),
+        (
+            "k = Constant <value_floats = [1.0, 2.0]> () i = Constant <value_int = 5> () y = Gather (k, i)",
+            ["refused", "unknown"],
+        ),
+        (
+            "k = Constant <value_floats = [1.0, 2.0]> () i = Constant <value_int = 1> () y = Gather (k, i)",
+            ["loads"] * 2,
+        ),
+        (
+            "k = Constant <value_float = 1.0> () z = Constant <value_float = 0.0> () y = Range (k, k, z)",
+            ["refused", "unknown"],
+        ),
+        ("k = Constant <value_float = 1.0> () y = Range (k, k, k)", ["loads"] * 2),
+    ],
+)
+def test_constants_in_attributes(place: str, nodes: str, expected: list[str]) -> None:
+    """Exporters also write constants as numbers or lists of numbers."""
+    inner = f"(x) => (y) {{ {nodes} }}"
+    called = f'(int64[2] x) => (y) {{ y = here.f (x) }} <domain: "here", opset_import: ["" : 17]> f {inner}'
+    head = '<ir_version: 8, opset_import: ["" : 17, "here" : 1]> g'
+    text = f"{head} {called if place == 'function' else inner.replace('(x)', '(int64[2] x)', 1)}"
+
+    assert expected == [prediction(text, release).verdict for release in ("1.26.0", "1.31.1")]
+
+
 @pytest.mark.parametrize(
     ("constants", "call"),
     [
