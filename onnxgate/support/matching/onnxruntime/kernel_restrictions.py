@@ -24,6 +24,7 @@ from onnxgate.support.matching.onnxruntime.attribute_restrictions import (
 )
 from onnxgate.support.matching.onnxruntime.contrib_restrictions import CONTRIB_RESTRICTIONS, FIRST_WITH_RANKS
 from onnxgate.support.matching.onnxruntime.model_restrictions import MODEL_RESTRICTIONS
+from onnxgate.support.matching.onnxruntime.tree_restrictions import TREE_RESTRICTIONS
 from onnxgate.support.matching.operations import NO_TRAITS, Operation, SupportGap
 
 _FLOAT8 = tuple(f"tensor(float8{kind})" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
@@ -168,7 +169,7 @@ Source: models with inputs of rank 2 to 6 and of unknown rank in opset 16, loade
 _FLOAT8_PRODUCTS = 21
 """First opset in which the schema of QLinearMatMul allows float8."""
 
-_ALL_RESTRICTIONS = (*ATTRIBUTE_RESTRICTIONS, *CONTRIB_RESTRICTIONS, *MODEL_RESTRICTIONS)
+_ALL_RESTRICTIONS = (*ATTRIBUTE_RESTRICTIONS, *CONTRIB_RESTRICTIONS, *MODEL_RESTRICTIONS, *TREE_RESTRICTIONS)
 _BY_ATTRIBUTES = (
     *_ALL_RESTRICTIONS,
     *(it for _, it in RESULT_TYPE_RESTRICTIONS),
