@@ -131,7 +131,9 @@ def _list_unusual_tensors(model: ModelView) -> Iterator[InterfaceValue]:
     for element, name in found.items():
         if element in _TENSOR_TYPE_NAMES:
             yield InterfaceValue("tensor", name, _TENSOR_TYPE_NAMES[element])
-    used = find_used_names(model.graphs[0]) if model.has_sparse_tensors else ()
+    if not model.has_sparse_tensors:
+        return
+    used = find_used_names(model.graphs[0])
     sparse = {element: name for name, element in _list_sparse_weights(model) if name in used}
     for element, name in sparse.items():
         yield InterfaceValue("tensor", name, f"sparse_{_TENSOR_TYPE_NAMES.get(element, '')}")

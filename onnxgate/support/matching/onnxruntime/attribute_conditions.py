@@ -134,7 +134,9 @@ def find_repeated_ngram(attributes: Iterable[AttributeProto]) -> str:
         return ""
     pool: Sequence[bytes] | Sequence[int] = attribute.strings or attribute.ints
     for length, (start, end) in enumerate(itertools.pairwise((*counts.ints, len(pool))), 1):
-        if not shortest.i <= length <= longest.i or not 0 <= start <= end:
+        if not 0 <= start <= end:
+            return ""  # not a valid division, in which parts would also overlap
+        if not shortest.i <= length <= longest.i:
             continue
         found: set[tuple[object, ...]] = set()
         for place in range(start, end - length + 1, length):

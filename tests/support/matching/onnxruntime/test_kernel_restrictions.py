@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import onnx
 import onnx.helper
@@ -12,6 +13,7 @@ import pytest
 from onnxgate.model.reading.view import ModelView
 from onnxgate.support.limits import get_limits
 from onnxgate.support.matching.kernels import predict
+from onnxgate.support.matching.onnxruntime.attribute_conditions import find_repeated_ngram
 from onnxgate.support.matching.onnxruntime.kernel_restrictions import find_restriction
 from onnxgate.support.matching.type_inference import infer_model_types
 from onnxgate.support.operators import get_implementation
@@ -1478,3 +1480,14 @@ def test_directions_of_scan(options: str, outputs: str, expected: str) -> None:
     scan = f"{outputs} = Scan <num_scan_inputs = 1, {options}, {body}> (s, x)"
 
     assert expected == verdict(16, f"(float[2] s, float[5, 2] x) => (float[2] f, float[5, 2] y) {{ {scan} }}", "1.31.1")
+
+
+def test_parts_of_a_pool_that_overlap_are_not_compared() -> None:
+    """Comparing 8,000 parts of 8,000 numbers took 0.7 s, and four times as many numbers would take 16 times as long."""
+    count = 8000
+    lists = {"ngram_counts": [0, count] * (count // 2), "pool_int64s": range(count)}
+    node = onnx.helper.make_node("TfIdfVectorizer", ["x"], ["y"], min_gram_length=1, max_gram_length=count, **lists)
+    started = time.process_time()
+
+    assert find_repeated_ngram(node.attribute) == ""
+    assert time.process_time() - started < 0.3
