@@ -420,7 +420,7 @@ def _run_checker(view: ModelView, copy: ModelProto) -> tuple[ModelFault | None, 
     except _ONNX_ERRORS as error:
         fault = _parse_checker_message(str(error))
         if fault is not None and is_inferring:
-            fault = _weigh_contradictions(view, dense, fault, str(error))
+            fault = _assess_contradictions(view, dense, fault, str(error))
     if fault is None or fault.harmless:
         try:
             _infer_folded_shapes(view, dense, fault, inferred)
@@ -431,7 +431,7 @@ def _run_checker(view: ModelView, copy: ModelProto) -> tuple[ModelFault | None, 
     return fault, inferred
 
 
-def _weigh_contradictions(view: ModelView, model: ModelProto, fault: ModelFault, message: str) -> ModelFault:
+def _assess_contradictions(view: ModelView, model: ModelProto, fault: ModelFault, message: str) -> ModelFault:
     """Decide whether releases refuse a model, given the error of shape inference.
 
     They do not use a declared shape that contradicts the inferred one, so that errors that follow from it are harmless,

@@ -191,10 +191,10 @@ def remove_accepted_violations(model: ModelProto, *, in_1_17: bool = False) -> M
     """Copy a model without the violations of the specification that all known runtimes accept; None if it has none.
 
     The last attribute of a name counts. In the main graph, except for Constant, only 1.16 and 1.17 accept several.
-    Source: 24 models with repeated attributes, loaded on 8 releases from 1.16.3 to 1.32.0.
-    Source: loaded and run with ONNX Runtime 1.16.3, 1.17.3, 1.19.2, 1.22.1, 1.25.1 and 1.31.1. They refuse most of
-    these violations in subgraphs. Up to IR version 3, they also refuse weights that are neither inputs nor used by the
-    main graph itself; 27 models with weights that only subgraphs use were loaded on 5 releases from 1.16.3 to 1.32.0.
+    Source: loaded and run with ONNX Runtime 1.16.3, 1.17.3, 1.19.2, 1.22.1, 1.25.1 and 1.31.1; 24 models with repeated
+    attributes, loaded on 8 releases from 1.16.3 to 1.32.0. Releases refuse most of these violations in subgraphs. Up to
+    IR version 3, they also refuse weights that are neither inputs nor used by the main graph itself; 27 models with
+    weights that only subgraphs use were loaded on 5 releases from 1.16.3 to 1.32.0.
     """
     copy = deepcopy(model)
     graph = copy.graph

@@ -29,7 +29,7 @@ _FIXES: Mapping[str, tuple[Way, ...]] = {
     "output shape": (Repair("", "to add the inferred shape"), Action("export the model with this shape")),
     "input shape": (Action("export the model so that it declares the rank of this input and names its dynamic axes"),),
 }
-"""What a fault is about (`ModelFault.about`) -> its fix; repairs are completed with the path of the model."""
+"""Topic of a fault (`ModelFault.about`) -> its fix; repairs are completed with the path of the model."""
 
 _EXPORT = Action("export the model again")
 _REMOVE = Action("remove the function if no node calls it")

@@ -33,7 +33,7 @@ _FIXES: Mapping[str, Advice] = {
 }
 """What a support gap is about (`SupportGap.about`) -> its fix, whatever rule reports it."""
 _FUSED_FOR_FLOATS = frozenset({"FusedGemm", "FusedMatMul", "QuickGelu", "Relu"})
-"""What gaps are about if a node is fused with others into an operator that accepts floats, but not its type."""
+"""Operators that nodes are fused into, and that accept floats, but not the type of these nodes."""
 
 _CHANGES: Mapping[str, str] = {
     "value": "use another value of {name}",

@@ -141,21 +141,21 @@ def _has_classes_out_of_range(values: AttributeValues) -> bool:
 
 
 class _ReadTrees(msgspec.Struct):
-    """What kernels read of a TreeEnsemble, from its roots on."""
+    """Nodes and leaves of a TreeEnsemble that its kernel reaches from the roots."""
 
     nodes: set[int] = msgspec.field(default_factory=set)  # indexes of existing nodes
-    leafs: set[int] = msgspec.field(default_factory=set)  # indexes, also of leafs that do not exist
-    indexes: list[tuple[int, int]] = msgspec.field(default_factory=list)  # of nodes or leafs, with their number
+    leaves: set[int] = msgspec.field(default_factory=set)  # indexes, also of leaves that do not exist
+    indexes: list[tuple[int, int]] = msgspec.field(default_factory=list)  # of nodes or leaves, with their number
     is_shared: bool = False  # several nodes of a tree refer to the same one
 
 
 def _read_trees(values: AttributeValues) -> _ReadTrees:
     trees = _ReadTrees()
-    nodes, leafs = count_elements(values, "nodes_featureids"), count_elements(values, "leaf_targetids")
+    nodes, leaves = count_elements(values, "nodes_featureids"), count_elements(values, "leaf_targetids")
     names = (("nodes_truenodeids", "nodes_trueleafs"), ("nodes_falsenodeids", "nodes_falseleafs"))
     children = [(integers_of(values, ids), integers_of(values, flags)) for ids, flags in names]
     last_root: dict[int, int] = {}  # of each node
-    for number, root in enumerate(integers_of(values, "tree_roots") if UNKNOWN not in (nodes, leafs) else ()):
+    for number, root in enumerate(integers_of(values, "tree_roots") if UNKNOWN not in (nodes, leaves) else ()):
         ahead = [root]
         while ahead:
             index = ahead.pop()
@@ -167,8 +167,8 @@ def _read_trees(values: AttributeValues) -> _ReadTrees:
             trees.nodes.add(index)
             for ids, flags in children:
                 if index < min(len(ids), len(flags)) and flags[index]:
-                    trees.indexes.append((ids[index], leafs))
-                    trees.leafs.add(ids[index])
+                    trees.indexes.append((ids[index], leaves))
+                    trees.leaves.add(ids[index])
                 elif index < min(len(ids), len(flags)):
                     ahead.append(ids[index])
     return trees
@@ -188,9 +188,9 @@ def _has_feature_out_of_range(values: AttributeValues) -> bool:
     return bool(features) and any(not 0 <= features[index] < _INT32_END for index in _read_trees(values).nodes)
 
 
-def _has_leafs_out_of_range(values: AttributeValues) -> bool:
+def _has_leaves_out_of_range(values: AttributeValues) -> bool:
     count, targets = number_of(values, "n_targets", 0), integers_of(values, "leaf_targetids")
-    reached = [targets[leaf] for leaf in _read_trees(values).leafs if 0 <= leaf < len(targets)]
+    reached = [targets[leaf] for leaf in _read_trees(values).leaves if 0 <= leaf < len(targets)]
     return any(not 0 <= target < count for target in reached)
 
 
@@ -367,12 +367,12 @@ TREE_RESTRICTIONS = (
     ),
     restrict(
         "TreeEnsemble",
-        _has_leafs_out_of_range,
+        _has_leaves_out_of_range,
         "`leaf_targetids` must be less than `n_targets` and not negative",
         "leaf_targetids",
         "1.28.0",
     ),
-    restrict("TreeEnsemble", _has_negative_nodes, "numbers of nodes and leafs must not be negative", "tree_roots"),
+    restrict("TreeEnsemble", _has_negative_nodes, "numbers of nodes and leaves must not be negative", "tree_roots"),
     restrict(
         "TreeEnsemble",
         lambda values: _read_trees(values).is_shared,
